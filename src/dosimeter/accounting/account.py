@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Account: what a filter and an odometer share.
+
+A mixture fixed at the start, a cap on failures fixed at the start, and a running tally
+behind one lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from dosimeter import arguments
+from dosimeter.accounting import state as saved
+from dosimeter.accounting.mixture import Mixture
+from dosimeter.accounting.tally import Tally
+from dosimeter.errors import StateError
+from dosimeter.rdp import Orders
+from dosimeter.rdp.cost import UP
+from dosimeter.rdp.orders import FloatArray
+
+
+class Account:
+    """The parameters and the tally of a gate; parameters never change."""
+
+    def __init__(
+        self,
+        orders: Iterable[float],
+        weights: Sequence[float] | FloatArray,
+        delta: float,
+        approx_delta: float,
+    ) -> None:
+        self._mixture = Mixture(orders, weights, delta)
+        self._approx_delta = arguments.non_negative("approx_delta", approx_delta)
+        if not self.total_delta < 1:
+            raise ValueError(f"approx_delta must leave delta below 1, got {approx_delta!r}")
+        self._lock = threading.RLock()
+        self._tally = Tally.nothing(self.orders)
+        self._reported = 0.0
+
+    @property
+    def delta(self) -> float:
+        """The delta of the mixture, fixed at the start."""
+        return self._mixture.delta
+
+    @property
+    def approx_delta(self) -> float:
+        """Cap on the summed delta of costs that have one, fixed at the start."""
+        return self._approx_delta
+
+    @property
+    def total_delta(self) -> float:
+        """delta + approx_delta, the delta of the guarantee."""
+        return (self.delta + self._approx_delta) * UP if self._approx_delta else self.delta
+
+    @property
+    def orders(self) -> Orders:
+        """The grid of orders, fixed at the start."""
+        return self._mixture.orders
+
+    @property
+    def weights(self) -> FloatArray:
+        """The weight of each order, fixed at the start, read-only."""
+        return self._mixture.weights
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent so far, rounded up; it never falls."""
+        with self._lock:
+            # The loss never passes the pure total, so its minimum needs no weight.
+            value = min(self._mixture.epsilon(self._tally.rdp), self._tally.pure_epsilon)
+            self._reported = max(self._reported, value)
+            return self._reported
+
+    def _failure_excess(self, tally: Tally) -> str | None:
+        """Why the failure probabilities of a tally pass their cap, or None if they do not."""
+        if tally.delta <= self._approx_delta:
+            return None
+        return (
+            f"the deltas of its costs would sum to {tally.delta:.3g}, over "
+            f"approx_delta={self._approx_delta:.3g}"
+        )
+
+    def _state(self, kind: str, more: Mapping[str, float]) -> saved.State:
+        with self._lock:
+            fields = {
+                "delta": self.delta,
+                "approx_delta": self._approx_delta,
+                "orders": list(self.orders),
+                "weights": self.weights.tolist(),
+                "rdp": [saved.number(value) for value in self._tally.rdp.tolist()],
+                "pure_epsilon": saved.number(self._tally.pure_epsilon),
+                "spent_delta": self._tally.delta,
+                "reported": saved.number(self._reported),
+            }
+        return saved.seal(kind, {**fields, **more})
+
+    def _restore(self, fields: Mapping[str, Any]) -> None:
+        """Takes over the tally of a state whose parameters this account was made from."""
+        rdp = saved.numbers("rdp", fields["rdp"])
+        if len(rdp) != len(self.orders):
+            raise StateError(f"state rdp must hold {len(self.orders)} values, got {len(rdp)}")
+        pure, delta, reported = (
+            saved.numbers(name, [fields[name]])[0]
+            for name in ("pure_epsilon", "spent_delta", "reported")
+        )
+        if not delta <= self._approx_delta:
+            raise StateError(f"state spent_delta must be within approx_delta, got {delta!r}")
+        self._tally = Tally(rdp, float(pure), float(delta))
+        self._reported = float(reported)
+
+
+FIELDS = frozenset(
+    ["delta", "approx_delta", "orders", "weights", "rdp", "pure_epsilon", "spent_delta", "reported"]
+)
+
+
+def largest(admits: Callable[[int], bool]) -> int:
+    """The largest count up to MAX_COUNT that a monotone rule admits, by doubling and halving."""
+    low, high = 0, 1
+    while high <= arguments.MAX_COUNT and admits(high):
+        low, high = high, 2 * high
+    high = min(high, arguments.MAX_COUNT + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if admits(middle) else (low, middle)
+    return low

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filter: refuses whatever would take an adaptive sequence past a fixed (epsilon, delta).
+
+mechanism -> cost curve -> running sum -> certified epsilon -> decision. Most decisions
+need only a plane that lies above epsilon (one dot product); the exact solve is called when
+the plane can no longer tell. A refusal changes nothing, and the filter may be asked for
+cheaper things for ever after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from dosimeter import arguments
+from dosimeter.accounting import state as saved
+from dosimeter.accounting.account import FIELDS, Account, largest
+from dosimeter.accounting.guarantee import FilterGuarantee
+from dosimeter.accounting.mixture import Tangent
+from dosimeter.accounting.tally import Tally, charge
+from dosimeter.accounting.weights import budget_orders, budget_weights, plan_weights
+from dosimeter.errors import BudgetExceeded, StateError
+from dosimeter.rdp import Cost, Orders
+from dosimeter.rdp.cost import UP
+from dosimeter.rdp.orders import FloatArray
+
+
+class Filter(Account):
+    """A privacy filter over Rényi costs, sound under full adaptivity.
+
+    Args:
+        epsilon: The epsilon never to be passed.
+        delta: The delta of the guarantee, apart from `approx_delta`.
+        plan: A cost and a count that are expected. It shapes the weights and so the
+            tightness; it never changes what is guaranteed.
+        approx_delta: Cap on the summed delta of costs that have one (`ApproxDp`).
+        orders: Orders to count on, by default 54 of them, extended to suit the budget.
+        weights: Weight of each order, summing to 1; by default shaped by the budget.
+
+    Guarantee:
+        Everything ever admitted is together (epsilon, delta + approx_delta)-DP for
+        neighbours that differ in one added or removed record, though each cost may be
+        chosen after seeing all earlier outputs (Theorem 3, T4 in docs/guarantees.md).
+        Costs must come from public parameters. Sums and epsilon are rounded upward.
+
+    Example:
+        >>> import dosimeter as dm
+        >>> budget = dm.Filter(epsilon=1.0, delta=1e-6)
+        >>> budget.spend(dm.Gaussian(noise_multiplier=20))
+        >>> budget.admits(dm.Gaussian(noise_multiplier=1))
+        False
+        >>> print(budget.guarantee())
+        (1.0, 1e-06)-DP, add/remove one record, fully adaptive, filter
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        *,
+        plan: tuple[Cost, int] | None = None,
+        approx_delta: float = 0.0,
+        orders: Iterable[float] | None = None,
+        weights: Sequence[float] | FloatArray | None = None,
+    ) -> None:
+        self._limit = arguments.positive("epsilon", epsilon)
+        delta = arguments.open_unit("delta", delta)
+        grid = budget_orders(self._limit, delta) if orders is None else Orders(orders)
+        if weights is None:
+            weights = budget_weights(grid, self._limit, delta)
+            if plan is not None:
+                weights = plan_weights(grid, weights, plan, delta)
+        elif plan is not None:
+            raise ValueError(f"plan must not be given together with weights, got {plan!r}")
+        super().__init__(grid, weights, delta, approx_delta)
+        self._tangent = self._mixture.tangent(self._tally.rdp)
+
+    @property
+    def limit(self) -> float:
+        """The epsilon never to be passed."""
+        return self._limit
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent so far, rounded up; it never falls and never passes the limit."""
+        # Whatever was admitted is certified to be within the limit, and more finely than
+        # the last digits of a fresh solve.
+        return min(super().epsilon, self._limit)
+
+    @property
+    def remaining(self) -> float:
+        """How far epsilon is from the limit, rounded down."""
+        return max(0.0, (self._limit - self.epsilon) / UP)
+
+    def admits(self, cost: Cost, count: int = 1) -> bool:
+        """Whether a spend of `count` runs of `cost` would be accepted now; changes nothing."""
+        asked = charge(cost, count, self.orders)
+        with self._lock:
+            return self._tangent_after(asked) is not None
+
+    def spend(self, cost: Cost, count: int = 1) -> None:
+        """Spends `count` runs of `cost`; call it before the data are touched.
+
+        Raises:
+            BudgetExceeded: The spend would pass the limit. Nothing has changed.
+        """
+        asked = charge(cost, count, self.orders)
+        with self._lock:
+            tangent = self._tangent_after(asked)
+            if tangent is None:
+                raise self._refusal(cost, count, self._tally.plus(asked))
+            self._tally = self._tally.plus(asked)
+            self._tangent = tangent
+
+    def affordable(self, cost: Cost) -> int:
+        """The largest count of `cost` that would be admitted now, at most 2**53."""
+        one = charge(cost, 1, self.orders)
+        with self._lock:
+            return largest(lambda count: self._tangent_after(one.times(count)) is not None)
+
+    def guarantee(self) -> FilterGuarantee:
+        """What holds for everything this filter ever admits."""
+        return FilterGuarantee(self._limit, self.total_delta)
+
+    def state(self) -> saved.State:
+        """Everything needed to go on elsewhere, as plain JSON values."""
+        return self._state("filter", {"epsilon": self._limit})
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """The filter that `state()` described.
+
+        Raises:
+            StateError: The state is of another kind or version, or was edited.
+        """
+        fields = saved.unseal("filter", state, FIELDS | {"epsilon"})
+        try:
+            restored = cls(
+                fields["epsilon"],
+                fields["delta"],
+                approx_delta=fields["approx_delta"],
+                orders=fields["orders"],
+                weights=fields["weights"],
+            )
+            restored._restore(fields)
+        except (TypeError, ValueError) as error:
+            raise StateError(f"state must describe a filter: {error}") from error
+        restored._tangent = restored._mixture.tangent(restored._tally.rdp)
+        within = min(restored._tangent.epsilon - 1e-7, restored._tally.pure_epsilon)
+        if not within <= restored._limit:
+            raise StateError(f"state must be within its limit {restored._limit}, got {within}")
+        return restored
+
+    def _tangent_after(self, asked: Tally) -> Tangent | None:
+        """A plane that bounds epsilon after a charge, or None if it must be refused."""
+        bound = self._tangent.after(asked.rdp)
+        tally = self._tally.plus(asked)
+        if self._failure_excess(tally):
+            return None
+        if bound <= self._limit:
+            return Tangent(bound, self._tangent.slope)
+        exact = self._mixture.tangent(tally.rdp)
+        if min(exact.epsilon, tally.pure_epsilon) <= self._limit:
+            return exact
+        return None
+
+    def _refusal(self, cost: Cost, count: int, tally: Tally) -> BudgetExceeded:
+        after = min(self._mixture.epsilon(tally.rdp), tally.pure_epsilon)
+        return BudgetExceeded(
+            cost=cost,
+            count=count,
+            spent=self.epsilon,
+            limit=self._limit,
+            affordable=self.affordable(cost),
+            reason=self._failure_excess(tally) or f"epsilon would be {after:.6g}",
+        )

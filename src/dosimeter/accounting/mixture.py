@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The certified map from summed Rényi costs to epsilon.
+
+Fix orders a, weights w_a that sum to at most 1, and delta, before the first spend. With
+R(a) the summed cost and L the privacy loss so far, b = a - 1,
+
+    T(L, R) = delta * sum_a w_a e^{b (L - R(a))}
+
+starts at no more than delta and does not grow in expectation, whatever is spent next:
+each term is a supermartingale, so their sum is, even though the best order depends on
+the path. Hence epsilon(R) = sup over l with T(l) < 1 of l + log(1 - T(l)) holds at every
+stopping time. docs/guarantees.md has the proof; this module evaluates the supremum so
+that rounding can only raise it. It refuses to guess: NaN and negative sums are errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import arguments
+from dosimeter.rdp.cost import UP
+from dosimeter.rdp.orders import FloatArray, Orders
+
+_WEIGHT_SLACK = 1e-12
+"""Weights are scaled down by this, so that rounding cannot make them sum to more than 1."""
+
+_MAX_STEPS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Tangent:
+    """A plane above epsilon(R): epsilon(R + c) <= epsilon + slope . c for every c >= 0."""
+
+    epsilon: float
+    slope: FloatArray
+
+    def after(self, rdp: FloatArray) -> float:
+        """Upper bound on epsilon once `rdp` more is spent; NaN where the plane says nothing."""
+        rise = float(self.slope @ rdp)
+        return self.epsilon + rise + 1e-15 * (abs(self.epsilon) + rise)
+
+
+class Mixture:
+    """The mixture supermartingale over Rényi orders: weights, delta, and what they certify.
+
+    Guarantee:
+        For add/remove-one neighbours and any adaptive sequence of spends whose summed
+        curve is R: `epsilon(R)` is a valid epsilon, at the given delta, at any stopping
+        time (Theorem 3, T3 in docs/guarantees.md), and the privacy loss stays below
+        `loss_bound(R)` at all times at once with probability 1 - delta (T2). Both are
+        at least the exact value and at most 1e-7 above it.
+    """
+
+    def __init__(
+        self, orders: Iterable[float], weights: Sequence[float] | FloatArray, delta: float
+    ) -> None:
+        self._orders = Orders(orders)
+        self._delta = arguments.open_unit("delta", delta)
+        self._weights = _checked_weights(weights, len(self._orders))
+        beta = self._orders.beta
+        excess = max(0.0, math.log(math.fsum(self._weights))) + _WEIGHT_SLACK
+        self._log_tail = np.log(self._weights) + math.log(self._delta) - excess
+        self._log_slope = self._log_tail + np.log(self._orders.array)
+        # Certificate for sums S with log S near 0: each of the k terms e^x, x <= 0, has an
+        # error of at most 2^-52 (2|x| + 4|log constant| + 2) e^x, |x| e^x <= 1/e, and
+        # adding k terms costs k/2 more units. `_noise` bounds the total relative to S.
+        largest = float(np.abs(self._log_tail).max())
+        self._noise = (32 + 4 * len(beta) + 4 * largest) * 2.0**-52
+        # Stopping at log S <= tolerance over-reports by at most tolerance / beta (d epsilon /
+        # d log delta = T / (1 - T) <= 1 / min beta).
+        self._aim = max(2.5e-9 * min(1.0, float(beta[0])), 4 * self._noise)
+        self._tolerance = 4 * self._aim
+
+    @property
+    def orders(self) -> Orders:
+        """The grid of orders."""
+        return self._orders
+
+    @property
+    def weights(self) -> FloatArray:
+        """The weight of each order, read-only."""
+        return self._weights
+
+    @property
+    def delta(self) -> float:
+        """The delta that the mixture spends, whatever the sequence."""
+        return self._delta
+
+    def epsilon(self, rdp_sums: npt.ArrayLike) -> float:
+        """Epsilon after spends that sum to `rdp_sums` (one value per order); rounded up."""
+        return max(0.0, self.tangent(rdp_sums).epsilon)
+
+    def tangent(self, rdp_sums: npt.ArrayLike) -> Tangent:
+        """Epsilon at `rdp_sums`, which may be negative here, and a plane that bounds it beyond.
+
+        At any level with S >= 1 the level is the exact optimum for delta / S <= delta, so
+        value and gradient there bound those for delta (Theorem 4, a and c).
+        """
+        base, excess = self._shifted(rdp_sums)
+        if base == math.inf:
+            return Tangent(math.inf, np.zeros(len(self._orders)))
+        level, terms = self._level(self._log_slope, excess)
+        total = float(terms.sum())
+        tail = float((terms / self._orders.array).sum())
+        share = (tail / total - self._noise) / (1.0 + self._noise)
+        epsilon = _round_up(base, level + math.log1p(-share), scale=abs(level))
+        slope = terms * (self._orders.beta / self._orders.array)
+        return Tangent(epsilon, slope * ((1.0 + 16.0 * self._noise) / (total - tail)))
+
+    def loss_bound(self, rdp_sums: npt.ArrayLike) -> float:
+        """Level that the privacy loss passes at some time with probability at most delta."""
+        base, excess = self._shifted(rdp_sums)
+        if base == math.inf:
+            return math.inf
+        level, _ = self._level(self._log_tail, excess)
+        return _round_up(base, level, scale=abs(level))
+
+    def two_sided(self) -> Mixture:
+        """A mixture whose `loss_bound` holds for the absolute loss with probability 1 - delta.
+
+        The lower tail adds at most e^{-l(0)} times the upper one, l(0) the bound before the
+        first spend; the bound is at most 1e-7 high, so 1e-6 is taken off (docs, point 2).
+        """
+        start = self.loss_bound(np.zeros(len(self._orders))) - 1e-6
+        smaller = self._delta / (1.0 + math.exp(-start)) * (1.0 - 1e-15)
+        return Mixture(self._orders, self._weights, smaller)
+
+    def _shifted(self, rdp_sums: npt.ArrayLike) -> tuple[float, FloatArray]:
+        """Smallest sum, and the sums above it: epsilon(R + t) = epsilon(R) + t."""
+        sums = np.asarray(rdp_sums, dtype=np.float64)
+        if sums.shape != self._weights.shape:
+            raise ValueError(
+                f"rdp_sums must hold one value per order ({len(self._orders)}), "
+                f"got shape {sums.shape}"
+            )
+        base = float(sums.min())
+        if not base >= 0:
+            raise ValueError(f"rdp_sums must be >= 0 at every order, got {base!r}")
+        if base == math.inf:
+            return base, sums
+        return base, np.nextafter(sums - base, math.inf)
+
+    def _level(self, log_constants: FloatArray, rdp: FloatArray) -> tuple[float, FloatArray]:
+        """A level l, and its terms, at which S(l) = sum e^{log_constants + b (l - R)} is just over 1.
+
+        log S is convex and increasing, so Newton's method from the right stays right of the
+        root and falls towards it. The start makes the largest term just over 1: no overflow.
+        """
+        beta = self._orders.beta
+        level = float((rdp - (log_constants - 2 * self._aim) / beta).min())
+        nudge = 0.0
+        for _ in range(_MAX_STEPS):
+            terms = np.exp(log_constants + beta * (level - rdp))
+            total = float(terms.sum())
+            log_total = math.log(total)
+            if log_total < 2 * self._noise:
+                # Floats are too coarse here to meet the aim: take the first level above it.
+                nudge = max(2 * nudge, 2.0**-52 * (1.0 + abs(level)))
+                level += nudge
+            elif nudge or log_total <= self._tolerance:
+                return level, terms
+            else:
+                level -= (log_total - self._aim) * total / float(beta @ terms)
+        raise ArithmeticError("no certified level found; the sums are beyond double precision")
+
+
+def _checked_weights(weights: Sequence[float] | FloatArray, size: int) -> FloatArray:
+    if isinstance(weights, str | bytes) or not isinstance(weights, Iterable):
+        raise TypeError(f"weights must be a sequence of numbers, got {weights!r}")
+    values = [arguments.positive("weights", weight) for weight in weights]
+    if len(values) != size:
+        raise ValueError(f"weights must hold one value per order ({size}), got {len(values)}")
+    total = math.fsum(values)
+    if not abs(total - 1.0) <= 1e-9:
+        raise ValueError(f"weights must sum to 1, got a sum of {total!r}; divide them by it")
+    array = np.array(values)
+    array.flags.writeable = False
+    return array
+
+
+def _round_up(base: float, value: float, *, scale: float) -> float:
+    """base + value, never below the real sum."""
+    raised = value + 1e-14 * (1.0 + scale)
+    return (base + raised) + abs(base + raised) * (UP - 1.0)

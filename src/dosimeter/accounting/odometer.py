@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Odometer: a valid epsilon at any moment at which one may stop.
+
+mechanism -> cost curve -> running sum -> certified epsilon. Nothing is refused (but for a
+cap on failure probabilities): the odometer reads, and whoever watches it decides when to
+stop, for whatever reason the outputs may give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from dosimeter.accounting import state as saved
+from dosimeter.accounting.account import FIELDS, Account, largest
+from dosimeter.accounting.guarantee import OdometerGuarantee
+from dosimeter.accounting.tally import charge
+from dosimeter.accounting.weights import DEFAULT_ORDERS, default_weights
+from dosimeter.errors import BudgetExceeded, StateError
+from dosimeter.rdp import Cost, Orders
+from dosimeter.rdp.orders import FloatArray
+
+
+class Odometer(Account):
+    """A privacy odometer over Rényi costs, valid at any stopping time.
+
+    Args:
+        delta: The delta of every reading, apart from `approx_delta`.
+        approx_delta: Cap on the summed delta of costs that have one (`ApproxDp`).
+        orders: Orders to count on, by default 54 from 1.25 to 1024.
+        weights: Weight of each order, summing to 1; by default a wide hump.
+
+    Guarantee:
+        If one stops at any time t that may depend on all outputs so far, then for every
+        set S of outcomes P(S) <= the integral over S of e^{epsilon_t} dQ, plus delta +
+        approx_delta, for neighbours that differ in one added or removed record (Theorem 3,
+        T3 in docs/guarantees.md). The claim is about the moment of stopping: it does not
+        say that all readings hold at once; `loss_bound` does that for the privacy loss.
+
+    Example:
+        >>> import dosimeter as dm
+        >>> odometer = dm.Odometer(delta=1e-6)
+        >>> odometer.spend(dm.SampledGaussian(sample_rate=0.01, noise_multiplier=1.0), 98)
+        >>> print(f"{odometer.epsilon:.3f}")
+        1.894
+    """
+
+    def __init__(
+        self,
+        delta: float,
+        *,
+        approx_delta: float = 0.0,
+        orders: Iterable[float] | None = None,
+        weights: Sequence[float] | FloatArray | None = None,
+    ) -> None:
+        grid = DEFAULT_ORDERS if orders is None else Orders(orders)
+        super().__init__(
+            grid, default_weights(grid) if weights is None else weights, delta, approx_delta
+        )
+        self._two_sided = self._mixture.two_sided()
+
+    @property
+    def loss_bound(self) -> float:
+        """What the privacy loss stays below, at all times at once (T2), but for delta.
+
+        The probability is that of the outputs under either one of two neighbours.
+        """
+        return min(self._mixture.loss_bound(self._tally.rdp), self._tally.pure_epsilon)
+
+    @property
+    def two_sided_loss_bound(self) -> float:
+        """What the absolute privacy loss stays below, at all times at once, but for delta."""
+        return min(self._two_sided.loss_bound(self._tally.rdp), self._tally.pure_epsilon)
+
+    def admits(self, cost: Cost, count: int = 1) -> bool:
+        """True, unless the deltas of the costs would pass `approx_delta`; changes nothing."""
+        asked = charge(cost, count, self.orders)
+        return self._failure_excess(self._tally.plus(asked)) is None
+
+    def spend(self, cost: Cost, count: int = 1) -> None:
+        """Spends `count` runs of `cost`; call it before the data are touched.
+
+        Raises:
+            BudgetExceeded: The deltas of the costs would pass `approx_delta`. Nothing changed.
+        """
+        asked = charge(cost, count, self.orders)
+        with self._lock:
+            tally = self._tally.plus(asked)
+            excess = self._failure_excess(tally)
+            if excess:
+                raise BudgetExceeded(
+                    cost=cost,
+                    count=count,
+                    spent=self.epsilon,
+                    limit=math.inf,
+                    affordable=largest(lambda number: self.admits(cost, number)),
+                    reason=excess,
+                )
+            self._tally = tally
+
+    def guarantee(self) -> OdometerGuarantee:
+        """What holds if one stops now."""
+        return OdometerGuarantee(self.epsilon, self.total_delta)
+
+    def state(self) -> saved.State:
+        """Everything needed to go on elsewhere, as plain JSON values."""
+        return self._state("odometer", {})
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """The odometer that `state()` described.
+
+        Raises:
+            StateError: The state is of another kind or version, or was edited.
+        """
+        fields = saved.unseal("odometer", state, FIELDS)
+        try:
+            restored = cls(
+                fields["delta"],
+                approx_delta=fields["approx_delta"],
+                orders=fields["orders"],
+                weights=fields["weights"],
+            )
+            restored._restore(fields)
+        except (TypeError, ValueError) as error:
+            raise StateError(f"state must describe an odometer: {error}") from error
+        return restored

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cost: what one run of a mechanism costs, as a Rényi curve over orders.
+
+A cost is a frozen, hashable value. Its curve bounds the Rényi divergence in both
+directions of add/remove-one-record neighbours, at sensitivity 1. Every curve passes
+one guard on its way out: right shape, no NaN, nothing negative, non-decreasing in the
+order. Infinity is allowed and means "no bound at this order".
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+
+from dosimeter.rdp.orders import FloatArray, Orders
+
+UP = 1.0 + 2.0**-52
+"""Multiplying a float result by this undoes one rounding to nearest, upward."""
+
+
+class Cost(ABC):
+    """The privacy cost of one run of a mechanism.
+
+    Guarantee:
+        `rdp(orders)` is at least max(D_a(P||Q), D_a(Q||P)) at every order a, for all
+        neighbours that differ in one added or removed record, with sensitivity 1, up to
+        a failure of probability `delta`. Rounded upward.
+    """
+
+    @property
+    def delta(self) -> float:
+        """Probability that the curve fails to hold; zero for most mechanisms."""
+        return 0.0
+
+    @property
+    def pure_epsilon(self) -> float:
+        """Bound that the privacy loss never passes (order infinity), or infinity."""
+        return math.inf
+
+    def rdp(self, orders: Iterable[float]) -> FloatArray:
+        """The Rényi cost of one run at each order, read-only and never too small."""
+        return _guarded_curve(self, Orders(orders))
+
+    @abstractmethod
+    def _curve(self, orders: Orders) -> FloatArray:
+        """The curve before the guard; rounded upward by the mechanism that knows how."""
+
+
+@lru_cache(maxsize=4096)
+def _guarded_curve(cost: Cost, orders: Orders) -> FloatArray:
+    with np.errstate(over="ignore"):
+        curve = np.asarray(cost._curve(orders), dtype=np.float64)
+    if curve.shape != (len(orders),):
+        raise ValueError(f"{cost} must give one cost per order, got shape {curve.shape}")
+    if not np.all(curve >= 0):
+        bad = int(np.argmin(curve >= 0))
+        raise ValueError(f"{cost} must cost at least 0 at order {orders[bad]:g}, got {curve[bad]}")
+    # D_a does not fall as a grows; numerical noise that says otherwise is raised, not trusted.
+    curve = np.maximum.accumulate(curve)
+    curve.flags.writeable = False
+    return curve
+
+
+def interpolate(known_orders: FloatArray, known_rdp: FloatArray, at: FloatArray) -> FloatArray:
+    """Upper bound on a Rényi curve at other orders, from bounds at some.
+
+    (a - 1) D_a is convex in a and zero at a = 1 (van Erven and Harremoës 2014, Cor. 2),
+    so its chord bounds it between two known orders; below the first known order D_a is
+    at most the first value (Theorem 3 there: D_a does not fall); beyond the last there
+    is no bound. `known_rdp` must be non-decreasing.
+    """
+    # The bracket of an order that is itself known degenerates to that order.
+    high = np.searchsorted(known_orders, at, side="left")
+    low = np.searchsorted(known_orders, at, side="right") - 1
+    beyond = high == len(known_orders)
+    high = np.minimum(high, len(known_orders) - 1)
+    low = np.maximum(low, 0)
+    width = known_orders[high] - known_orders[low]
+    inside = width > 0
+    share = np.where(inside, (at - known_orders[low]) / np.where(inside, width, 1.0), 1.0)
+    # The chord of (a-1)D_a is an average of the two values with weights proportional to
+    # (1-share)(low-1) and share(high-1).
+    weight_high = share * (known_orders[high] - 1.0)
+    weight_low = (1.0 - share) * (known_orders[low] - 1.0)
+    rise = known_rdp[high] - np.where(known_rdp[high] < math.inf, known_rdp[low], 0.0)
+    value = np.where(
+        inside,
+        (known_rdp[low] + rise * (weight_high / (weight_low + weight_high))) * UP**8,
+        known_rdp[high],
+    )
+    value = np.where(inside & np.isinf(known_rdp[high]), math.inf, value)
+    return np.where(beyond, math.inf, value)
