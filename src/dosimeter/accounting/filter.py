@@ -96,7 +96,7 @@ class Filter(Account):
         """Whether a spend of `count` runs of `cost` would be accepted now; changes nothing."""
         asked = charge(cost, count, self.orders)
         with self._lock:
-            return self._tangent_after(asked) is not None
+            return self._after(asked) is not None
 
     def spend(self, cost: Cost, count: int = 1) -> None:
         """Spends `count` runs of `cost`; call it before the data are touched.
@@ -106,17 +106,16 @@ class Filter(Account):
         """
         asked = charge(cost, count, self.orders)
         with self._lock:
-            tangent = self._tangent_after(asked)
-            if tangent is None:
+            after = self._after(asked)
+            if after is None:
                 raise self._refusal(cost, count, self._tally.plus(asked))
-            self._tally = self._tally.plus(asked)
-            self._tangent = tangent
+            self._tally, self._tangent = after
 
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
         one = charge(cost, 1, self.orders)
         with self._lock:
-            return largest(lambda count: self._tangent_after(one.times(count)) is not None)
+            return largest(lambda count: self._after(one.times(count)) is not None)
 
     def guarantee(self) -> FilterGuarantee:
         """What holds for everything this filter ever admits."""
@@ -151,17 +150,17 @@ class Filter(Account):
             raise StateError(f"state must be within its limit {restored._limit}, got {within}")
         return restored
 
-    def _tangent_after(self, asked: Tally) -> Tangent | None:
-        """A plane that bounds epsilon after a charge, or None if it must be refused."""
-        bound = self._tangent.after(asked.rdp)
+    def _after(self, asked: Tally) -> tuple[Tally, Tangent] | None:
+        """The sums after a charge and a plane above epsilon there; None if it must be refused."""
         tally = self._tally.plus(asked)
-        if self._failure_excess(tally):
+        if not tally.delta <= self._approx_delta:
             return None
+        bound = self._tangent.after(asked.rdp)
         if bound <= self._limit:
-            return Tangent(bound, self._tangent.slope)
+            return tally, Tangent(bound, self._tangent.slope)
         exact = self._mixture.tangent(tally.rdp)
         if min(exact.epsilon, tally.pure_epsilon) <= self._limit:
-            return exact
+            return tally, exact
         return None
 
     def _refusal(self, cost: Cost, count: int, tally: Tally) -> BudgetExceeded:

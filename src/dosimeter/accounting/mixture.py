@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,7 @@ _WEIGHT_SLACK = 1e-12
 _MAX_STEPS = 100
 
 
-@dataclass(frozen=True, eq=False)
-class Tangent:
+class Tangent(NamedTuple):
     """A plane above epsilon(R): epsilon(R + c) <= epsilon + slope . c for every c >= 0."""
 
     epsilon: float
@@ -146,7 +145,7 @@ class Mixture:
         return base, np.nextafter(sums - base, math.inf)
 
     def _level(self, log_constants: FloatArray, rdp: FloatArray) -> tuple[float, FloatArray]:
-        """A level l, and its terms, at which S(l) = sum e^{log_constants + b (l - R)} is just over 1.
+        """A level l at which S(l) = sum e^{log_constants + b (l - R)} is just over 1, and its terms.
 
         log S is convex and increasing, so Newton's method from the right stays right of the
         root and falls towards it. The start makes the largest term just over 1: no overflow.

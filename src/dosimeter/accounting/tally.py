@@ -8,8 +8,8 @@ has nothing to undo.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from dosimeter.rdp.cost import UP
 from dosimeter.rdp.orders import FloatArray
 
 
-@dataclass(frozen=True, eq=False)
-class Tally:
+class Tally(NamedTuple):
     """Costs summed at each order.
 
     Guarantee:

@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import attrs
 import dp_accounting
 import numpy as np
 from dp_accounting import rdp as dp_accounting_rdp
@@ -116,12 +115,11 @@ def _leaves(
 def _check_numbers(event: dp_accounting.DpEvent) -> None:
     """Refuses NaN and negative numbers anywhere inside an event."""
     kind = type(event).__name__
-    for part in attrs.fields(type(event)):
-        value = getattr(event, part.name)
+    for name, value in vars(event).items():
         for item in value if isinstance(value, list | tuple) else [value]:
             if isinstance(item, dp_accounting.DpEvent):
                 _check_numbers(item)
             else:
-                number = arguments.real(f"{kind}.{part.name}", item)
+                number = arguments.real(f"{kind}.{name}", item)
                 if not number >= 0:
-                    raise ValueError(f"{kind}.{part.name} must be >= 0, got {item!r}")
+                    raise ValueError(f"{kind}.{name} must be >= 0, got {item!r}")

@@ -9,6 +9,7 @@ per unit of order.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
@@ -48,7 +49,7 @@ class Orders(tuple[float, ...]):
                 raise ValueError(
                     f"orders must lie between {MIN_ORDER} and {MAX_ORDER:g}, got {order!r}"
                 )
-        for low, high in zip(grid, grid[1:], strict=False):
+        for low, high in itertools.pairwise(grid):
             if not low < high:
                 raise ValueError(f"orders must increase strictly, got {low!r} before {high!r}")
         self = super().__new__(cls, grid)

@@ -21,6 +21,7 @@ from scipy.special import gammaln
 from dosimeter import arguments
 from dosimeter.rdp.cost import Cost, interpolate
 from dosimeter.rdp.mechanisms import Gaussian
+from dosimeter.rdp.moments import log_excess, log_of_one_plus
 from dosimeter.rdp.orders import FloatArray, Orders
 
 _QUADRATURE_SLACK = 1.0 + 1e-9
@@ -82,9 +83,7 @@ class SampledGaussian(Cost):
         sums = np.add.reduceat(np.exp(exponents - np.repeat(peak, terms.sizes)), terms.starts)
         log_moment = peak + np.log(sums)
         array = np.array(orders, dtype=np.float64)
-        value = np.where(
-            log_moment > 30, log_moment + 1e-13, np.log1p(np.exp(np.minimum(log_moment, 30.0)))
-        )
+        value = log_of_one_plus(log_moment)
         # Each exponent is a few sums of numbers no larger than a (4 + |log q|).
         slack = 2.0**-50 * (64.0 + array * (4.0 + abs(math.log(q))))
         return np.asarray(value / (array - 1.0) * (1.0 + slack) + 5e-324)
@@ -99,15 +98,13 @@ class SampledGaussian(Cost):
             edges = sorted({int(a) + i for a in orders for i in (0, 1)} - {1})
             at_edges = np.maximum.accumulate(self._at_whole(tuple(edges)))
             return interpolate(np.array(edges, dtype=np.float64), at_edges, orders)
-        t = low + step * np.arange(math.ceil(nodes) + 1)
+        t = low + step * np.arange(math.ceil(nodes) + 1, dtype=np.float64)
         log_ratio = self._log_ratio(t)
-        exponents = _log_excess(orders[:, None], log_ratio[None, :]) - t * t / 2.0
+        exponents = log_excess(orders[:, None], log_ratio[None, :]) - t * t / 2.0
         peak = exponents.max(axis=1)
         log_moment = peak + np.log(np.exp(exponents - peak[:, None]).sum(axis=1))
         log_moment += math.log(step) - 0.5 * math.log(2 * math.pi)
-        value = np.where(
-            log_moment > 30, log_moment + 1e-13, np.log1p(np.exp(np.minimum(log_moment, 30.0)))
-        )
+        value = log_of_one_plus(log_moment)
         return np.asarray(value / (orders - 1.0) * _QUADRATURE_SLACK + 5e-324)
 
     def _log_ratio(self, t: FloatArray) -> FloatArray:
@@ -116,22 +113,6 @@ class SampledGaussian(Cost):
         shift = t / s - 0.5 / s / s
         far = math.log(q) + shift + np.log1p((1 - q) / q * np.exp(-np.maximum(shift, 30.0)))
         return np.where(shift > 30, far, np.log1p(q * np.expm1(np.minimum(shift, 30.0))))
-
-
-def _log_excess(a: FloatArray, v: FloatArray) -> FloatArray:
-    """log(x^a - 1 - a (x - 1)) at x = e^v: what order a sees of a loss v; never negative inside."""
-    u = a * v
-    series = np.zeros(np.broadcast_shapes(a.shape, v.shape))
-    small = np.clip(v, -0.5, 0.5)
-    for k in range(14, 1, -1):
-        series = series * small + (a**k - a) / math.factorial(k)
-    near = np.log(np.maximum(series * small * small, 5e-324))
-    middle = np.exp(np.minimum(u, 30.0)) - 1.0 - a * np.expm1(np.minimum(v, 30.0))
-    large = np.maximum(u, 5.0)
-    lost = a * np.exp(np.minimum(v - large, 0.0)) - (a - 1.0) * np.exp(-large)
-    away = u + np.log1p(-np.minimum(lost, 0.999))
-    direct = np.log(np.maximum(middle, 5e-324))
-    return np.where(np.abs(u) < 0.1, near, np.where(u < 5, direct, away))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact adversaries against any rule that decides what to admit."""
+
+from dosimeter.attack.mechanism import FiniteMechanism
+from dosimeter.attack.play import Realised, Step, play
+from dosimeter.attack.search import Shape, strongest
+
+__all__ = ["FiniteMechanism", "Realised", "Shape", "Step", "play", "strongest"]
