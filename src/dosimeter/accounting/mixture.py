@@ -145,7 +145,7 @@ class Mixture:
         return base, np.nextafter(sums - base, math.inf)
 
     def _level(self, log_constants: FloatArray, rdp: FloatArray) -> tuple[float, FloatArray]:
-        """A level l at which S(l) = sum e^{log_constants + b (l - R)} is just over 1, and its terms.
+        """A level l where S(l) = sum e^{log_constants + b (l - R)} is just over 1, and its terms.
 
         log S is convex and increasing, so Newton's method from the right stays right of the
         root and falls towards it. The start makes the largest term just over 1: no overflow.
