@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-import dosimeter as dm
 from hypothesis import strategies as st
+
+import dosimeter as dm
 
 HOSTILE = [math.nan, math.inf, -math.inf, 0.0, -0.0, -1.0, -5e-324]
 """Numbers that no strictly positive, finite parameter may be."""

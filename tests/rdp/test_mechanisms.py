@@ -1,16 +1,17 @@
 """Closed forms against 50-digit oracles, dp-accounting, and hostile numbers."""
 
-import dosimeter as dm
 import dp_accounting
 import numpy as np
-import oracles
 import pytest
-from dosimeter.accounting.weights import DEFAULT_ORDERS
-from dosimeter.rdp import Cost, Orders
 from dp_accounting import rdp as dp_accounting_rdp
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
+
+import dosimeter as dm
+import oracles
+from dosimeter.accounting.weights import DEFAULT_ORDERS
+from dosimeter.rdp import Cost, Orders
 from strategies import HOSTILE, WRONG_TYPES, costs
 
 ORDERS = [1.01, 1.25, 2.0, 3.5, 16.0, 128.0, 1024.0]
@@ -235,7 +236,7 @@ class TestGuard:
 
     @pytest.mark.parametrize("values", [[np.nan, 1.0], [1.0, -1e-300], [1.0, np.nan], [1.0]])
     def test_refuses(self, values):
-        with pytest.raises(ValueError, match="must (cost at least 0|give one cost per order)"):
+        with pytest.raises(ValueError, match=r"must (cost at least 0|give one cost per order)"):
             self.Broken(values).rdp([2, 3])
 
     def test_raises_what_falls(self):

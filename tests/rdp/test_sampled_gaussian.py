@@ -4,16 +4,17 @@ import itertools
 import math
 import time
 
-import dosimeter as dm
 import dp_accounting
 import numpy as np
-import oracles
 import pytest
-from dosimeter.accounting.weights import DEFAULT_ORDERS
 from dp_accounting import rdp as dp_accounting_rdp
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
+
+import dosimeter as dm
+import oracles
+from dosimeter.accounting.weights import DEFAULT_ORDERS
 
 RATES = [1e-6, 1e-3, 0.01024, 0.3, 0.999]
 NOISES = [0.3, 1.0, 4.0, 200.0]
