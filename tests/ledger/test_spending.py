@@ -120,8 +120,9 @@ class TestRefusals:
             ledger.create("b", epsilon=2.0, delta=1e-6)
             for cost, count in asked:
                 admitted = twin.admits(cost, count)
-                # A new gate has nothing cached, so the stored sums alone must decide alike.
-                assert Ledger.open(str(Path(folder) / "b.db"))["b"].admits(cost, count) == admitted
+                # A new client has nothing cached, so the stored sums alone must decide alike.
+                with Ledger.open(str(Path(folder) / "b.db")) as other:
+                    assert other["b"].admits(cost, count) == admitted
                 if admitted:
                     twin.spend(cost, count)
                     ledger["b"].spend(cost, count)

@@ -136,8 +136,7 @@ def insert(
     closed: bool,
 ) -> Balance:
     """Adds a budget with a journal that ends in `position`."""
-    if not transaction.rows("parameters", hash=key):
-        transaction.run("add_parameters", hash=key, body=body)
+    transaction.run("add_parameters", hash=key, body=body)
     last = lines[-1].entry()
     balance = Balance(
         id=0,

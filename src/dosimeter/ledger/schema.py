@@ -26,6 +26,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -82,7 +83,6 @@ STATEMENTS: dict[str, Executable] = {
     "parameters": select(parameters.c.body).where(
         parameters.c.hash == bindparam("hash", type_=Text)
     ),
-    "add_parameters": insert(parameters),
     "append": insert(journal),
     "by_key": _lines.where(_of_budget, journal.c.key == bindparam("key", type_=Text)),
     "by_sequence": _lines.where(
@@ -114,7 +114,13 @@ class Prepared:
 def prepare(dialect: Dialect) -> dict[str, Prepared]:
     """Every statement for one database."""
     ready = {}
-    for name, statement in STATEMENTS.items():
+    # Two clients may add the same parameters at once; they are the same row.
+    add: Executable
+    if dialect.name == "sqlite":
+        add = sqlite.insert(parameters).on_conflict_do_nothing()
+    else:
+        add = postgresql.insert(parameters).on_conflict_do_nothing()
+    for name, statement in {**STATEMENTS, "add_parameters": add}.items():
         compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
         assert isinstance(compiled, SQLCompiler)
         order = tuple(compiled.positiontup or ()) if compiled.positional else None

@@ -30,5 +30,9 @@ def open_store(url: str, timeout: float) -> Store:
             store = PostgresqlStore(parsed, seconds)
         case other:
             raise ValueError(f"url must begin with sqlite:// or postgresql://, got {other!r}")
-    store.migrate()
+    try:
+        store.migrate()
+    except BaseException:
+        store.dispose()
+        raise
     return store

@@ -63,7 +63,12 @@ class PostgresqlStore(Store):
         return "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
     def _has_tables(self, transaction: Transaction) -> bool:
-        return transaction.sql("SELECT to_regclass('dosimeter_schema')") != [(None,)]
+        # A query sees what was committed before it; to_regclass may remember what was not.
+        found = transaction.sql(
+            "SELECT 1 FROM pg_tables WHERE tablename = 'dosimeter_schema' "
+            "AND schemaname = ANY (current_schemas(false))"
+        )
+        return bool(found)
 
     def _lock_schema(self, transaction: Transaction) -> None:
         transaction.sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
