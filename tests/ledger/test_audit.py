@@ -44,7 +44,8 @@ def change(url: str, sequence: int, column: str, value: object) -> None:
 
 
 def other(character: str, rng: random.Random) -> str:
-    return rng.choice([c for c in '0a1f{"x' if c != character])
+    # No letter that makes one key of the fixture another one: the index would refuse it.
+    return rng.choice([c for c in '9a4f{"x' if c != character])
 
 
 def tamper_everywhere(ledger: Ledger, url: str, places: list[tuple[int, str, int]]) -> None:

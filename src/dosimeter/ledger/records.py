@@ -181,7 +181,7 @@ class Verification:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{self.budget}: {self.entries} entries fit, epsilon {self.epsilon:.6g}"
+            return f"{self.budget}: all {self.entries} entries fit, epsilon {self.epsilon:.6g}"
         where = "its balance" if self.sequence is None else f"entry {self.sequence}"
         return f"{self.budget}: {where} does not fit: {self.problem}"
 
