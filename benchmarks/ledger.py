@@ -216,10 +216,10 @@ def _fill(ledger: Ledger, name: str, entries: int) -> None:
             if len(values) == 10_000 or line.sequence == entries:
                 _insert(transaction._cursor, values)
                 values.clear()
-        after = book.Balance(
+        after = book.Balance.sealed(
             balance.id, name, key, line.sequence, line.hash, position.epsilon, balance.sums, 0
         )
-        transaction.run("move_on", at_id=balance.id, at_sequence=0, **after.columns())
+        transaction.run("move_on", at_id=balance.id, at_sequence=0, **after.moving())
 
 
 def _lines(name: str, entries: int, parameters: Any, epsilon: float) -> Iterator[book.Line]:

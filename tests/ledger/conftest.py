@@ -14,10 +14,10 @@ from ledger.servers import Postgres
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server for the whole run."""
     try:
-        server = Postgres(tmp_path_factory.mktemp("postgres"))
+        server = Postgres()
     except Exception as error:
         if os.environ.get("CI"):
             raise

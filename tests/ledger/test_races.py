@@ -192,9 +192,9 @@ def kill_server(server: Postgres, url: str, log: Path, times: int) -> tuple[int,
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Postgres]:
+def own_server() -> Iterator[Postgres]:
     """A server for one test, to be killed."""
-    server = Postgres(tmp_path)
+    server = Postgres()
     yield server
     server.stop()
 

@@ -9,9 +9,9 @@ it moves on only from the very sequence that was read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from dosimeter.ledger.errors import BudgetNotFound, JournalError
 from dosimeter.ledger.positions import Account, Position, parameters_of, parameters_row, write_sums
@@ -22,8 +22,7 @@ Clock = Callable[[], datetime]
 _PAGE = 2000
 
 
-@dataclass(frozen=True)
-class Balance:
+class Balance(NamedTuple):
     """The row of a budget: where its journal ends and what it adds up to."""
 
     id: int
@@ -34,29 +33,27 @@ class Balance:
     epsilon: float
     sums: str
     closed: int
+    checksum: str
 
     @classmethod
-    def from_row(cls, row: tuple[Any, ...]) -> Balance:
-        """The balance in a row.
+    def sealed(cls, *values: Any) -> Balance:
+        """A balance with its checksum: a hash over everything in the row but its id."""
+        return cls._make((*values, digest(repr(values[1:]))))
+
+    def check(self) -> Balance:
+        """The balance itself.
 
         Raises:
             JournalError: The row is not as the ledger wrote it.
         """
-        *values, checksum = row
-        balance = cls(*values)
-        if balance.checksum() != checksum:
+        if Balance.sealed(*self[:-1]) != self:
             raise JournalError(
-                f"balance of budget {balance.name!r} must be as the ledger wrote it, got a wrong "
+                f"balance of budget {self.name!r} must be as the ledger wrote it, got a wrong "
                 "checksum; verify the budget and restore it from an export"
             )
-        return balance
+        return self
 
-    def checksum(self) -> str:
-        """A hash over everything in the row but its id."""
-        parts = (self.name, self.parameters, self.sequence, self.head, self.epsilon, self.sums)
-        return digest(repr((*parts, self.closed)))
-
-    def columns(self) -> dict[str, Any]:
+    def moving(self) -> dict[str, Any]:
         """The parts that move, as the database takes them."""
         return {
             "sequence": self.sequence,
@@ -64,7 +61,7 @@ class Balance:
             "epsilon": self.epsilon,
             "sums": self.sums,
             "closed": self.closed,
-            "checksum": self.checksum(),
+            "checksum": self.checksum,
         }
 
 
@@ -92,12 +89,17 @@ def utc(clock: Clock) -> str:
     return clock().astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def read(transaction: Transaction, name: str, *, lock: bool = False) -> Balance:
-    """The balance of a budget; with `lock`, no one else moves it until the transaction ends."""
+def read(
+    transaction: Transaction, name: str, *, lock: bool = False, known: Balance | None = None
+) -> Balance:
+    """The balance of a budget; with `lock`, no one else moves it until the transaction ends.
+
+    One that is `known` has been checked before.
+    """
     found = transaction.rows("lock" if lock else "balance", name=name)
     if not found:
         raise BudgetNotFound(name)
-    return Balance.from_row(found[0])
+    return known if known == found[0] and known is not None else Balance(*found[0]).check()
 
 
 def parameters(transaction: Transaction, key: str) -> str:
@@ -138,20 +140,20 @@ def insert(
     """Adds a budget with a journal that ends in `position`."""
     transaction.run("add_parameters", hash=key, body=body)
     last = lines[-1].entry()
-    balance = Balance(
-        id=0,
-        name=last.budget,
-        parameters=key,
-        sequence=last.sequence,
-        head=lines[-1].hash,
-        epsilon=last.epsilon,
-        sums=write_sums(position.tally),
-        closed=int(closed),
+    balance = Balance.sealed(
+        0,
+        last.budget,
+        key,
+        last.sequence,
+        lines[-1].hash,
+        last.epsilon,
+        write_sums(position.tally),
+        int(closed),
     )
-    ((identity,),) = transaction.rows("open", name=last.budget, parameters=key, **balance.columns())
+    ((identity,),) = transaction.rows("open", name=last.budget, parameters=key, **balance.moving())
     for line in lines:
         transaction.run("append", budget_id=identity, **line.__dict__)
-    return replace(balance, id=identity)
+    return balance._replace(id=identity)
 
 
 def append(
@@ -166,22 +168,19 @@ def append(
         **values,
     )
     line = _line(entry)
-    after = Balance(
-        id=balance.id,
-        name=balance.name,
-        parameters=balance.parameters,
-        sequence=entry.sequence,
-        head=line.hash,
-        epsilon=entry.epsilon,
-        sums=write_sums(position.tally),
-        closed=int(entry.kind in (Kind.CLOSE, Kind.MOVE)),
+    after = Balance.sealed(
+        balance.id,
+        balance.name,
+        balance.parameters,
+        entry.sequence,
+        line.hash,
+        entry.epsilon,
+        write_sums(position.tally),
+        int(entry.kind in (Kind.CLOSE, Kind.MOVE)),
     )
-    moved = transaction.run(
-        "move_on", at_id=balance.id, at_sequence=balance.sequence, **after.columns()
-    )
-    if moved != 1:
+    moved = {"at_id": balance.id, "at_sequence": balance.sequence, **after.moving()}
+    if not transaction.record(moved, {"budget_id": balance.id, **line.__dict__}):
         raise JournalError(f"budget {balance.name!r} must stay locked while it moves, it did not")
-    transaction.run("append", budget_id=balance.id, **line.__dict__)
     return after, entry
 
 

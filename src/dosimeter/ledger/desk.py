@@ -17,7 +17,8 @@ from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.book import Balance, Clock, Line
 from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, KeyConflict, LedgerRefusal
-from dosimeter.ledger.positions import Position, Positions
+from dosimeter.ledger.live import LivePositions
+from dosimeter.ledger.positions import Position
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest
 from dosimeter.ledger.stores import Store, Transaction
 from dosimeter.rdp import Cost
@@ -41,7 +42,7 @@ class Desk:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.clock = clock
-        self._positions = Positions()
+        self._live = LivePositions()
 
     def spend(
         self,
@@ -61,7 +62,7 @@ class Desk:
         key = None if key is None else identifier("key", key)
 
         def work(transaction: Transaction, kept: Kept) -> dict[str, Receipt]:
-            balances = [book.read(transaction, name, lock=True) for name in names]
+            balances = [self._locked(transaction, name) for name in names]
             if key is not None:
                 earlier = [book.by_key(transaction, balance, key) for balance in balances]
                 if any(earlier):
@@ -91,7 +92,7 @@ class Desk:
         """Ends a reservation; if nothing was drawn from it, what it holds is free again."""
 
         def work(transaction: Transaction, kept: Kept) -> None:
-            balance = book.read(transaction, reserved.budget, lock=True)
+            balance = self._locked(transaction, reserved.budget)
             if balance.closed:
                 return
             body = book.parameters(transaction, balance.parameters)
@@ -118,7 +119,7 @@ class Desk:
         note = {"purpose": text("purpose", purpose), "actor": text("actor", actor)}
 
         def work(transaction: Transaction, kept: Kept) -> None:
-            balance = book.read(transaction, name, lock=True)
+            balance = self._locked(transaction, name)
             if not balance.closed:
                 position = self.position(transaction, balance)
                 time = book.utc(self.clock)
@@ -129,10 +130,10 @@ class Desk:
     def ask(self, name: str, question: Callable[[Balance, Position], T]) -> T:
         """The answer to a question about where a budget stands now."""
         with self.store.reading() as transaction:
-            balance = book.read(transaction, name)
+            balance = book.read(transaction, name, known=self._live.known(name))
             position = self.position(transaction, balance)
         answer = question(balance, position)
-        self._positions.keep(name, balance.head, position)
+        self._live.keep(balance, position)
         return answer
 
     def balance(self, name: str) -> Balance:
@@ -152,18 +153,21 @@ class Desk:
 
     def position(self, transaction: Transaction, balance: Balance) -> Position:
         """The live position of a budget; the caller owns it and may give it back."""
-        kept = self._positions.take(balance.name, balance.head)
+        kept = self._live.take(balance)
         if kept is not None:
             return kept
         body = book.parameters(transaction, balance.parameters)
         return Position.restored(body, balance.sums)
+
+    def _locked(self, transaction: Transaction, name: str) -> Balance:
+        return book.read(transaction, name, lock=True, known=self._live.known(name))
 
     def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
         kept: Kept = []
         with self.store.writing() as transaction:
             result = work(transaction, kept)
         for balance, position in kept:
-            self._positions.keep(balance.name, balance.head, position)
+            self._live.keep(balance, position)
         return result
 
     def _spent(

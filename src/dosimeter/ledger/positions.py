@@ -2,15 +2,14 @@
 """Where a budget stands: its parameters and running sums, as stored and as a live account.
 
 The account of `dosimeter.accounting` decides; this module only writes its sums down and
-brings it back. A live account is kept between spends under the hash of the last entry it
-has seen, which stands for the whole history, so a row that anyone else moved on is simply
-read again. Whoever works on an account takes it out: a failed transaction leaves nothing.
+brings it back.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,8 +27,6 @@ from dosimeter.rdp import Cost
 from dosimeter.rdp.cost import UP
 
 Account = Filter | Odometer
-
-_MOST_KEPT = 1024
 
 
 def parameters_of(account: Account) -> dict[str, Any]:
@@ -150,8 +147,8 @@ def _less(total: float, part: float) -> float:
 
 def write_sums(tally: Tally) -> str:
     """Sums as hexadecimal: the curve, the pure epsilon and the failure, as doubles."""
-    packed = np.append(tally.rdp, [tally.pure_epsilon, tally.delta])
-    return packed.astype("<f8").tobytes().hex()
+    last = struct.pack("<2d", tally.pure_epsilon, tally.delta)
+    return (tally.rdp.astype("<f8", copy=False).tobytes() + last).hex()
 
 
 def read_sums(text: str, orders: int) -> Tally:
@@ -163,28 +160,6 @@ def read_sums(text: str, orders: int) -> Tally:
     if len(packed) != orders + 2 or not np.all(packed >= 0):
         raise JournalError("sums must be as the ledger wrote them, got other numbers")
     return Tally(packed[:-2], float(packed[-2]), float(packed[-1]))
-
-
-class Positions:
-    """Live positions by budget, each under the hash of the last entry it has seen."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[str, Position]] = {}
-
-    def take(self, name: str, head: str) -> Position | None:
-        """The position of a budget at this entry, which the caller now owns; None if not kept."""
-        kept = self._kept.pop(name, None)
-        return kept[1] if kept is not None and kept[0] == head else None
-
-    def keep(self, name: str, head: str, position: Position) -> None:
-        """Keeps a position that is recorded; the caller gives it up."""
-        if len(self._kept) >= _MOST_KEPT:
-            self._kept.clear()
-        self._kept[name] = (head, position)
-
-    def clear(self) -> None:
-        """Forgets everything."""
-        self._kept.clear()
 
 
 def parameters_row(account: Account) -> tuple[str, str]:

@@ -186,9 +186,12 @@ class Verification:
         return f"{self.budget}: {where} does not fit: {self.problem}"
 
 
+_encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def canonical(values: Mapping[str, Any]) -> str:
     """Plain JSON values as the one line of text that stands for them."""
-    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _encoder.encode(values)
 
 
 def digest(text: str) -> str:

@@ -64,6 +64,17 @@ _lines = select(
 )
 _of_budget = journal.c.budget_id == bindparam("budget_id", type_=BigInteger)
 
+_move_on = (
+    update(budgets)
+    .where(budgets.c.id == bindparam("at_id"), budgets.c.sequence == bindparam("at_sequence"))
+    .values(
+        {
+            name: bindparam(name)
+            for name in ("sequence", "head", "epsilon", "sums", "closed", "checksum")
+        }
+    )
+)
+
 STATEMENTS: dict[str, Executable] = {
     "versions": select(schema.c.version),
     "add_version": insert(schema),
@@ -75,11 +86,7 @@ STATEMENTS: dict[str, Executable] = {
     "open": insert(budgets)
     .values({name: bindparam(name) for name in budgets.c.keys() if name != "id"})
     .returning(budgets.c.id),
-    "move_on": update(budgets)
-    .where(budgets.c.id == bindparam("at_id"), budgets.c.sequence == bindparam("at_sequence"))
-    .values(
-        {n: bindparam(n) for n in ("sequence", "head", "epsilon", "sums", "closed", "checksum")}
-    ),
+    "move_on": _move_on,
     "parameters": select(parameters.c.body).where(
         parameters.c.hash == bindparam("hash", type_=Text)
     ),
@@ -115,12 +122,13 @@ def prepare(dialect: Dialect) -> dict[str, Prepared]:
     """Every statement for one database."""
     ready = {}
     # Two clients may add the same parameters at once; they are the same row.
-    add: Executable
+    wanted = dict(STATEMENTS)
     if dialect.name == "sqlite":
-        add = sqlite.insert(parameters).on_conflict_do_nothing()
+        wanted["add_parameters"] = sqlite.insert(parameters).on_conflict_do_nothing()
     else:
-        add = postgresql.insert(parameters).on_conflict_do_nothing()
-    for name, statement in {**STATEMENTS, "add_parameters": add}.items():
+        wanted["add_parameters"] = postgresql.insert(parameters).on_conflict_do_nothing()
+        wanted["record"] = _record()
+    for name, statement in wanted.items():
         compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
         assert isinstance(compiled, SQLCompiler)
         order = tuple(compiled.positiontup or ()) if compiled.positional else None
@@ -128,3 +136,14 @@ def prepare(dialect: Dialect) -> dict[str, Prepared]:
         constants = {key: value for key, value in compiled.params.items() if value is not None}
         ready[name] = Prepared(str(compiled), order, constants)
     return ready
+
+
+def _record() -> Executable:
+    """`move_on` and `append` as one statement; it appends nothing if it moved nothing."""
+    moved = _move_on.returning(budgets.c.id).cte("moved")
+    values = [
+        bindparam(f"line_{column.name}", type_=column.type)
+        for column in journal.c
+        if column.name != "budget_id"
+    ]
+    return insert(journal).from_select(list(journal.c), select(moved.c.id, *values))

@@ -12,18 +12,16 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from dosimeter.ledger import schema
-from dosimeter.ledger.errors import ConnectionLost, LedgerBusy, LedgerError, SchemaTooNew
+from dosimeter.ledger.errors import ConnectionLost, LedgerError, SchemaTooNew
 from dosimeter.ledger.migrations import MIGRATIONS
-from dosimeter.ledger.schema import Prepared
 
 
 class UniqueViolation(LedgerError):
@@ -40,30 +38,43 @@ class Transaction:
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement of `schema.STATEMENTS` gives."""
-        self._execute(self._store.statements[statement], values)
+        self._execute(statement, values)
         found: list[tuple[Any, ...]] = self._cursor.fetchall()
         return found
 
     def run(self, statement: str, **values: Any) -> int:
         """How many rows a statement of `schema.STATEMENTS` changed."""
-        self._execute(self._store.statements[statement], values)
+        self._execute(statement, values)
         changed: int = self._cursor.rowcount
         return changed
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """Runs SQL of the store's own, without values."""
-        with self._store.failures(self._connection):
+        try:
             self._cursor.execute(text)
+        except self._store.errors as error:
+            raise self._store.failure(error, self._connection) from error
         found: list[tuple[Any, ...]] = self._cursor.fetchall() if self._cursor.description else []
         return found
 
-    def _execute(self, statement: Prepared, values: dict[str, Any]) -> None:
-        with self._store.failures(self._connection):
-            self._cursor.execute(statement.text, statement.arguments(values))
+    def record(self, moved: dict[str, Any], line: dict[str, Any]) -> bool:
+        """Moves a balance and appends its journal line; False if the balance was elsewhere."""
+        return self._store.record(self, moved, line)
+
+    def _execute(self, statement: str, values: dict[str, Any]) -> None:
+        prepared = self._store.statements[statement]
+        try:
+            self._cursor.execute(prepared.text, prepared.arguments(values))
+        except self._store.errors as error:
+            raise self._store.failure(error, self._connection) from error
 
 
 class Store(ABC):
-    """A database with the ledger's tables."""
+    """A database with the ledger's tables, and the connections to it.
+
+    A connection is kept for the next transaction once one has ended on it cleanly; there
+    are as many as transactions ran at once.
+    """
 
     backend: str
 
@@ -71,20 +82,22 @@ class Store(ABC):
         self._engine = engine
         self._timeout = timeout
         self._process = os.getpid()
-        self._errors: type[Exception] = engine.dialect.loaded_dbapi.Error
+        self._idle: list[Any] = []
+        self._inherited: list[Any] = []
+        self.errors: type[Exception] = engine.dialect.loaded_dbapi.Error
         self.statements = schema.prepare(engine.dialect)
 
-    @contextmanager
-    def writing(self) -> Iterator[Transaction]:
+    def writing(self) -> AbstractContextManager[Transaction]:
         """A transaction that is committed at the end, or leaves nothing behind."""
-        with self._transaction(self._begin_writing()) as transaction:
-            yield transaction
+        return self._transaction(self._begin_writing())
 
-    @contextmanager
-    def reading(self) -> Iterator[Transaction]:
+    def reading(self) -> AbstractContextManager[Transaction]:
         """A transaction that sees one moment of the database and changes nothing."""
-        with self._transaction(self._begin_reading()) as transaction:
-            yield transaction
+        return self._transaction(self._begin_reading())
+
+    def record(self, transaction: Transaction, moved: dict[str, Any], line: dict[str, Any]) -> bool:
+        """Moves a balance and appends its journal line; False if the balance was elsewhere."""
+        return transaction.run("move_on", **moved) == 1 == transaction.run("append", **line)
 
     def migrate(self) -> None:
         """Brings the tables up to date.
@@ -111,7 +124,9 @@ class Store(ABC):
 
     def dispose(self) -> None:
         """Closes the idle connections."""
-        self._engine.dispose()
+        while self._idle:
+            with suppress(Exception):
+                self._idle.pop().close()
 
     def _version(self, transaction: Transaction) -> int:
         if not self._has_tables(transaction):
@@ -132,26 +147,28 @@ class Store(ABC):
             if begin is not None:
                 transaction.sql(begin)
             yield transaction
-            with self.failures(connection, committing=True):
+            try:
                 connection.commit()
+            except self.errors as error:
+                raise self.failure(error, connection, committing=True) from error
         except BaseException:
             self._undo(connection)
             raise
-        finally:
-            connection.close()
+        self._idle.append(connection)
 
     def _connection(self) -> Any:
         if self._process != os.getpid():
-            # A connection inherited by fork is still the parent's.
-            self._engine.dispose(close=False)
-            self._process = os.getpid()
+            # Connections that came through a fork are the parent's: neither use nor close them.
+            self._process, self._inherited, self._idle = os.getpid(), self._idle, []
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
         try:
             return self._engine.raw_connection()
-        except PoolTimeout as error:
-            raise LedgerBusy(f"no connection became free in time: {error}") from error
         except DBAPIError as error:
             raise self._failure(error.orig or error) from error
-        except self._errors as error:
+        except self.errors as error:
             raise self._failure(error) from error
 
     def _undo(self, connection: Any) -> None:
@@ -160,25 +177,25 @@ class Store(ABC):
         except Exception:
             # Whatever rollback could not reach is rolled back when the connection ends.
             with suppress(Exception):
-                connection.invalidate()
+                connection.close()
+        else:
+            self._idle.append(connection)
 
-    @contextmanager
-    def failures(self, connection: Any, *, committing: bool = False) -> Iterator[None]:
-        """Turns a failure of the driver into the ledger's error for it."""
-        try:
-            yield
-        except self._errors as error:
-            driver = connection.dbapi_connection
-            if not self._engine.dialect.is_disconnect(error, driver, None):  # type: ignore[arg-type]
-                raise self._failure(error) from error
-            connection.invalidate()
-            self._engine.dispose()
-            known = "it may have been recorded" if committing else "nothing was recorded"
-            raise ConnectionLost(
-                f"the connection to the ledger was lost and {known}; retry with the same key: "
-                f"{_one_line(error)}",
-                outcome_unknown=committing,
-            ) from error
+    def failure(
+        self, error: Exception, connection: Any, *, committing: bool = False
+    ) -> LedgerError:
+        """The ledger's error for a failure of the driver in a transaction."""
+        driver = connection.dbapi_connection
+        if not self._engine.dialect.is_disconnect(error, driver, None):  # type: ignore[arg-type]
+            return self._failure(error)
+        # The others lead to the same server; they are as dead as this one.
+        self.dispose()
+        known = "it may have been recorded" if committing else "nothing was recorded"
+        return ConnectionLost(
+            f"the connection to the ledger was lost and {known}; retry with the same key: "
+            f"{_one_line(error)}",
+            outcome_unknown=committing,
+        )
 
     @abstractmethod
     def _begin_writing(self) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import URL, create_engine, event
+from sqlalchemy.pool import NullPool
 
 from dosimeter.ledger.errors import LedgerBusy, LedgerError, LedgerUnavailable
 from dosimeter.ledger.stores.base import Store, Transaction, UniqueViolation, _one_line
@@ -39,7 +40,7 @@ class PostgresqlStore(Store):
         engine = create_engine(
             url.set(drivername="postgresql+psycopg"),
             connect_args={"connect_timeout": max(2, round(timeout))},
-            max_overflow=-1,
+            poolclass=NullPool,
         )
         lock_timeout = max(1, round(timeout * 1000))
 
@@ -55,6 +56,11 @@ class PostgresqlStore(Store):
             connection.commit()
 
         super().__init__(engine, timeout)
+
+    def record(self, transaction: Transaction, moved: dict[str, Any], line: dict[str, Any]) -> bool:
+        """Both in one statement: one trip to the server less."""
+        together = {**moved, **{f"line_{name}": value for name, value in line.items()}}
+        return transaction.run("record", **together) == 1
 
     def _begin_writing(self) -> None:
         """Psycopg begins by itself; the first statement locks."""

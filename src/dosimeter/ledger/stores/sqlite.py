@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from sqlalchemy import URL, create_engine, event
+from sqlalchemy.pool import NullPool
 
 from dosimeter.ledger.errors import LedgerBusy, LedgerError, LedgerUnavailable
 from dosimeter.ledger.stores.base import Store, Transaction, UniqueViolation, _one_line
@@ -43,7 +44,7 @@ class SqliteStore(Store):
         engine = create_engine(
             url.set(drivername="sqlite+pysqlite"),
             connect_args={"timeout": timeout, "isolation_level": None},
-            max_overflow=-1,
+            poolclass=NullPool,
         )
         event.listen(engine, "connect", _make_durable)
         super().__init__(engine, timeout)
@@ -57,20 +58,15 @@ class SqliteStore(Store):
         """Switches the file to WAL, once; SQLite does not wait for others there by itself."""
         deadline = time.monotonic() + self._timeout
         while True:
-            connection = self._connection()
             try:
-                with self.failures(connection):
-                    cursor = connection.cursor()
-                    (mode,) = cursor.execute("PRAGMA journal_mode").fetchone()
-                    if mode != "wal":
-                        cursor.execute("PRAGMA journal_mode = WAL")
+                with self._transaction(None) as outside:
+                    if outside.sql("PRAGMA journal_mode") != [("wal",)]:
+                        outside.sql("PRAGMA journal_mode = WAL")
                 return
             except LedgerBusy:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(0.01)
-            finally:
-                connection.close()
 
     def _begin_writing(self) -> str:
         return "BEGIN IMMEDIATE"
