@@ -40,7 +40,7 @@ class Tangent(NamedTuple):
 
     def after(self, rdp: FloatArray) -> float:
         """Upper bound on epsilon once `rdp` more is spent; finite at every order."""
-        rise = float(self.slope @ rdp)
+        rise = float(self.slope.dot(rdp))
         return self.epsilon + rise + 1e-15 * (abs(self.epsilon) + rise)
 
 
@@ -164,7 +164,7 @@ class Mixture:
             elif nudge or log_total <= self._tolerance:
                 return level, terms
             else:
-                lower = level - (log_total - self._aim) * total / float(beta @ terms)
+                lower = level - (log_total - self._aim) * total / float(beta.dot(terms))
                 if lower == level:
                     return level, terms
                 level = lower

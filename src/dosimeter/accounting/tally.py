@@ -65,7 +65,9 @@ class Tally(NamedTuple):
 def _sum_up(a: float, b: float) -> float:
     """a + b, rounded up if it is not exact (both non-negative)."""
     total = a + b
-    # Knuth's two-sum: what rounding lost, exactly; NaN where the sum is infinite.
+    if total == math.inf:
+        return total
+    # Knuth's two-sum: what rounding lost, exactly.
     shared = total - a
     lost = (a - (total - shared)) + (b - shared)
     return total if lost <= 0 else math.nextafter(total, math.inf)
@@ -81,11 +83,13 @@ def _product_up(a: float, count: int) -> float:
 
 @lru_cache(maxsize=4096)
 def _one_run(cost: Cost, orders: Orders) -> Tally:
+    if not isinstance(cost, Cost):
+        raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
     return Tally(cost.rdp(orders), cost.pure_epsilon, cost.delta)
 
 
 def charge(cost: Cost, count: int, orders: Orders) -> Tally:
     """What `count` runs of `cost` add to a tally over `orders`."""
-    if not isinstance(cost, Cost):
+    if type(cost).__hash__ is None:
         raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
     return _one_run(cost, orders).times(arguments.count("count", count))
