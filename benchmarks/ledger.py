@@ -213,13 +213,16 @@ def _fill(ledger: Ledger, name: str, entries: int) -> None:
         values: list[tuple[Any, ...]] = []
         for line in lines:
             values.append((balance.id, line.sequence, None, None, line.hash, line.body))
+            if line.sequence == entries:
+                # The last one is recorded with the balance.
+                values.pop()
             if len(values) == 10_000 or line.sequence == entries:
                 _insert(transaction._cursor, values)
                 values.clear()
         after = book.Balance.sealed(
             balance.id, name, key, line.sequence, line.hash, position.epsilon, balance.sums, 0
         )
-        transaction.run("move_on", at_id=balance.id, at_sequence=0, **after.moving())
+        book.Step(balance, after, line.entry(), line.body).record(transaction)
 
 
 def _lines(name: str, entries: int, parameters: Any, epsilon: float) -> Iterator[book.Line]:

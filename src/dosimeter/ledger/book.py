@@ -55,14 +55,10 @@ class Balance(NamedTuple):
 
     def moving(self) -> dict[str, Any]:
         """The parts that move, as the database takes them."""
-        return {
-            "sequence": self.sequence,
-            "head": self.head,
-            "epsilon": self.epsilon,
-            "sums": self.sums,
-            "closed": self.closed,
-            "checksum": self.checksum,
-        }
+        return dict(zip(MOVING, self[3:], strict=True))
+
+
+MOVING = Balance._fields[3:]
 
 
 @dataclass(frozen=True)
@@ -156,10 +152,36 @@ def insert(
     return balance._replace(id=identity)
 
 
-def append(
-    transaction: Transaction, balance: Balance, position: Position, **values: Any
-) -> tuple[Balance, Entry]:
-    """Moves a locked balance to `position` and writes the entry that says why."""
+class Step(NamedTuple):
+    """A move of a balance that is worked out and not yet recorded."""
+
+    before: Balance
+    after: Balance
+    entry: Entry
+    body: str
+
+    def record(self, transaction: Transaction) -> bool:
+        """Records it if the row is still the very balance it starts from; else changes nothing.
+
+        The database compares and moves the row under its lock, in one statement.
+        """
+        old, new = self.before, self.after
+        return transaction.record(
+            {"at_id": old.id, **{f"at_{name}": getattr(old, name) for name in MOVING}},
+            new.moving(),
+            {
+                "budget_id": old.id,
+                "sequence": new.sequence,
+                "key": self.entry.key,
+                "reference": self.entry.reference,
+                "hash": new.head,
+                "body": self.body,
+            },
+        )
+
+
+def step(balance: Balance, position: Position, **values: Any) -> Step:
+    """The move of a balance to `position`, with the entry that says why."""
     entry = Entry(
         budget=balance.name,
         sequence=balance.sequence + 1,
@@ -167,21 +189,28 @@ def append(
         previous=balance.head,
         **values,
     )
-    line = _line(entry)
+    body = entry.body()
     after = Balance.sealed(
         balance.id,
         balance.name,
         balance.parameters,
         entry.sequence,
-        line.hash,
+        digest(body),
         entry.epsilon,
         write_sums(position.tally),
         int(entry.kind in (Kind.CLOSE, Kind.MOVE)),
     )
-    moved = {"at_id": balance.id, "at_sequence": balance.sequence, **after.moving()}
-    if not transaction.record(moved, {"budget_id": balance.id, **line.__dict__}):
+    return Step(balance, after, entry, body)
+
+
+def append(
+    transaction: Transaction, balance: Balance, position: Position, **values: Any
+) -> tuple[Balance, Entry]:
+    """Moves a locked balance to `position` and writes the entry that says why."""
+    made = step(balance, position, **values)
+    if not made.record(transaction):
         raise JournalError(f"budget {balance.name!r} must stay locked while it moves, it did not")
-    return after, entry
+    return made.after, made.entry
 
 
 def by_key(transaction: Transaction, balance: Balance, key: str) -> Line | None:

@@ -26,6 +26,10 @@ class LivePositions:
         kept = self._kept.get(name)
         return None if kept is None else kept[0]
 
+    def pop(self, name: str) -> tuple[Balance, Position] | None:
+        """What is kept for a budget, which the caller now owns."""
+        return self._kept.pop(name, None)
+
     def take(self, balance: Balance) -> Position | None:
         """The position at a balance, which the caller now owns; None if it is not kept."""
         kept = self._kept.pop(balance.name, None)

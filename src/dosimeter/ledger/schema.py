@@ -64,15 +64,11 @@ _lines = select(
 )
 _of_budget = journal.c.budget_id == bindparam("budget_id", type_=BigInteger)
 
+_moving = ("sequence", "head", "epsilon", "sums", "closed", "checksum")
 _move_on = (
     update(budgets)
-    .where(budgets.c.id == bindparam("at_id"), budgets.c.sequence == bindparam("at_sequence"))
-    .values(
-        {
-            name: bindparam(name)
-            for name in ("sequence", "head", "epsilon", "sums", "closed", "checksum")
-        }
-    )
+    .where(*(budgets.c[name] == bindparam(f"at_{name}") for name in ("id", *_moving)))
+    .values({name: bindparam(name) for name in _moving})
 )
 
 STATEMENTS: dict[str, Executable] = {

@@ -57,9 +57,9 @@ class Transaction:
         found: list[tuple[Any, ...]] = self._cursor.fetchall() if self._cursor.description else []
         return found
 
-    def record(self, moved: dict[str, Any], line: dict[str, Any]) -> bool:
+    def record(self, at: dict[str, Any], moved: dict[str, Any], line: dict[str, Any]) -> bool:
         """Moves a balance and appends its journal line; False if the balance was elsewhere."""
-        return self._store.record(self, moved, line)
+        return self._store.record(self, {**at, **moved}, line)
 
     def _execute(self, statement: str, values: dict[str, Any]) -> None:
         prepared = self._store.statements[statement]
