@@ -21,6 +21,7 @@ from typing import Any
 import psycopg
 
 import dosimeter as dm
+from benchmarks.measure import Result
 from dosimeter.ledger import Budget, Ledger, book
 from dosimeter.ledger.positions import Position, parameters_row
 from dosimeter.ledger.records import Entry, Kind, digest
@@ -34,6 +35,32 @@ SHORT = 1_000
 
 Work = Callable[[int], None]
 """Runs that many transactions."""
+
+
+def results() -> list[Result]:
+    """The figures with the goals they were measured for."""
+    figures = run()
+    rows = []
+    for store, of in figures.items():
+        single, eight = of["single_client"], of["eight_clients_eight_budgets"]
+        by_hand = "times the rate by hand"
+        rows += [
+            Result.at_least(f"{store}: single client", single["ratio"], 0.5, by_hand),
+            Result.at_least(f"{store}: 8 clients, 8 budgets", eight["ratio"], 0.5, by_hand),
+            Result.at_most(
+                f"{store}: spend at {of['long_journal']['entries']:,} entries",
+                of["long_journal"]["ratio"],
+                1.2,
+                f"times that at {SHORT:,}",
+            ),
+            Result.at_most(
+                f"{store}: reserved step",
+                100 * (of["reserved_step"]["share"] or 0.0),
+                1.0,
+                "% of a CNN step",
+            ),
+        ]
+    return rows
 
 
 def run(*, long: int = LONG, repeats: int = REPEATS) -> dict[str, Any]:

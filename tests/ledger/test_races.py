@@ -191,12 +191,19 @@ def kill_server(server: Postgres, url: str, log: Path, times: int) -> tuple[int,
     return check_after_kills(url, log)
 
 
-@pytest.fixture
-def own_server() -> Iterator[Postgres]:
-    """A server for one test, to be killed."""
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Postgres]:
+    """A server beside the one of the other tests."""
     server = Postgres()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def own_server(mortal: Postgres) -> Postgres:
+    """A server to be killed, up and running."""
+    mortal.start()
+    return mortal
 
 
 class TestKills:

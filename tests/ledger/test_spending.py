@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dosimeter as dm
-from dosimeter.ledger import KeyConflict, Ledger, LedgerRefusal
+from dosimeter.ledger import (
+    BudgetNotFound,
+    ConnectionLost,
+    KeyConflict,
+    Ledger,
+    LedgerBusy,
+    LedgerRefusal,
+)
 from ledger import raw
 
 STEP = dm.SampledGaussian(0.01, 1.0)
@@ -91,6 +99,29 @@ class TestRefusals:
         assert caught.value.affordable == budget.affordable(dm.Gaussian(20)) > 0
         assert budget.spend(dm.Gaussian(20), caught.value.affordable, key="k").sequence == 2
         assert not budget.admits(dm.Gaussian(20))
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            BudgetNotFound("a\nb"),
+            ConnectionLost("gone", outcome_unknown=True),
+            LedgerBusy("locked"),
+            KeyConflict("taken"),
+        ],
+    )
+    def test_errors_reach_another_process(self, error: Exception) -> None:
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy)) == (type(error), str(error))
+        assert vars(copy) == vars(error)
+
+    def test_refusals_reach_another_process(self, ledger: Ledger) -> None:
+        budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        with pytest.raises(LedgerRefusal) as caught:
+            budget.spend(dm.Gaussian(1))
+        copy = pickle.loads(pickle.dumps(caught.value))
+        assert isinstance(copy, LedgerRefusal)
+        assert str(copy) == str(caught.value)
+        assert (copy.budget, copy.affordable) == ("patients", 0)
 
     def test_failures_have_their_own_cap(self, ledger: Ledger) -> None:
         budget = ledger.create("patients", epsilon=10.0, delta=1e-6, approx_delta=1.05e-6)

@@ -59,6 +59,7 @@ class Balance(NamedTuple):
 
 
 MOVING = Balance._fields[3:]
+_AT = tuple(f"at_{name}" for name in MOVING)
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ class Step(NamedTuple):
         """
         old, new = self.before, self.after
         return transaction.record(
-            {"at_id": old.id, **{f"at_{name}": getattr(old, name) for name in MOVING}},
+            {"at_id": old.id, **dict(zip(_AT, old[3:], strict=True))},
             new.moving(),
             {
                 "budget_id": old.id,

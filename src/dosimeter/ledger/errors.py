@@ -19,6 +19,8 @@ DosimeterError
 
 from __future__ import annotations
 
+from typing import Any
+
 from dosimeter.errors import BudgetExceeded, DosimeterError
 
 
@@ -35,6 +37,7 @@ class LedgerRefusal(BudgetExceeded):
 
     def __init__(self, budget: str, refusal: BudgetExceeded) -> None:
         self.budget = budget
+        self._refusal = refusal
         super().__init__(
             cost=refusal.cost,
             count=refusal.count,
@@ -44,15 +47,24 @@ class LedgerRefusal(BudgetExceeded):
             reason=f"in budget {budget!r} {refusal.reason}",
         )
 
+    def __reduce__(self) -> Any:
+        # A worker's error reaches its parent as a pickle.
+        asked = {name: getattr(self._refusal, name) for name in _REFUSAL}
+        return _refused, (self.budget, asked)
+
+
+_REFUSAL = ("cost", "count", "spent", "limit", "affordable", "reason")
+
+
+def _refused(budget: str, asked: dict[str, Any]) -> LedgerRefusal:
+    return LedgerRefusal(budget, BudgetExceeded(**asked))
+
 
 class BudgetNotFound(LedgerError, KeyError):
     """The ledger has no budget of that name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"name must be that of a budget in this ledger, got {name!r}")
-
     def __str__(self) -> str:
-        return str(self.args[0])
+        return f"name must be that of a budget in this ledger, got {self.args[0]!r}"
 
 
 class BudgetExists(LedgerError):
@@ -97,6 +109,9 @@ class LedgerBusy(LedgerUnavailable):
 class ConnectionLost(LedgerUnavailable):
     """The server went away in the middle of a transaction."""
 
-    def __init__(self, message: str, *, outcome_unknown: bool) -> None:
+    def __init__(self, message: str, outcome_unknown: bool = False) -> None:
         self.outcome_unknown = outcome_unknown
-        super().__init__(message)
+        super().__init__(message, outcome_unknown)
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -17,7 +17,7 @@ from dosimeter.ledger import book, transfer
 from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget
 from dosimeter.ledger.desk import Desk, Kept, name_of, text, wall_clock
-from dosimeter.ledger.errors import BudgetExists
+from dosimeter.ledger.errors import BudgetExists, BudgetNotFound
 from dosimeter.ledger.positions import Account
 from dosimeter.ledger.records import Receipt, Verification
 from dosimeter.ledger.stores import Transaction, open_store
@@ -190,7 +190,10 @@ class Ledger:
         return Budget(self._desk, name)
 
     def __contains__(self, name: object) -> bool:
-        return name in set(self)
+        try:
+            return isinstance(name, str) and self._desk.balance(name).name == name
+        except BudgetNotFound:
+            return False
 
     def __iter__(self) -> Iterator[str]:
         """The names of the budgets, the oldest first."""

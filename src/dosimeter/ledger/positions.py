@@ -124,7 +124,7 @@ class Position:
     @property
     def epsilon(self) -> float:
         """Epsilon spent, rounded up."""
-        return self.account.epsilon
+        return float(self.account.epsilon)
 
 
 def without(tally: Tally, asked: Tally) -> Tally:
