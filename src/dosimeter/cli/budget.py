@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -76,22 +76,13 @@ def create(
     with opened(db) as ledger:
         if odometer == (epsilon is not None) or (odometer and block):
             raise ValueError("give either --epsilon (and blocks if you like) or --odometer")
+        note: dict[str, Any] = dict(approx_delta=approx_delta, purpose=purpose, actor=actor)
         if epsilon is None:
-            made = [
-                ledger.create_odometer(
-                    name, delta, approx_delta=approx_delta, purpose=purpose, actor=actor
-                )
-            ]
+            made = [ledger.create_odometer(name, delta, **note)]
         elif block:
-            made = ledger.create_blocks(
-                name, block, epsilon, delta, approx_delta=approx_delta, purpose=purpose, actor=actor
-            )
+            made = ledger.create_blocks(name, block, epsilon, delta, **note)
         else:
-            made = [
-                ledger.create(
-                    name, epsilon, delta, approx_delta=approx_delta, purpose=purpose, actor=actor
-                )
-            ]
+            made = [ledger.create(name, epsilon, delta, **note)]
         if as_json:
             print_json([asdict(budget.statement()) for budget in made])
         else:

@@ -18,6 +18,7 @@ from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk
 from dosimeter.ledger.positions import Account, Position
 from dosimeter.ledger.records import Entry, Kind, Receipt
+from dosimeter.ledger.request import Request
 from dosimeter.ledger.reservation import Buffered, Reservation
 from dosimeter.rdp import Cost
 
@@ -115,10 +116,8 @@ class Budget:
             LedgerUnavailable: The database failed. Unless `outcome_unknown` says
                 otherwise, nothing was recorded.
         """
-        receipts = self._desk.spend(
-            {self._name: cost}, count, key=key, purpose=purpose, actor=actor
-        )
-        return receipts[self._name]
+        asked = Request({self._name: cost}, count, key=key, purpose=purpose, actor=actor)
+        return self._desk.spend(asked)[self._name]
 
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
@@ -141,10 +140,9 @@ class Budget:
 
         There is no key: a reservation found again after a crash might be drawn twice.
         """
-        receipts = self._desk.spend(
-            {self._name: cost}, count, purpose=purpose, actor=actor, kind=Kind.RESERVE
-        )
-        return Reservation(self._desk, receipts[self._name], lifetime=lifetime, actor=actor)
+        asked = Request({self._name: cost}, count, purpose=purpose, actor=actor, kind=Kind.RESERVE)
+        receipt = self._desk.spend(asked)[self._name]
+        return Reservation(self._desk, receipt, lifetime=lifetime, actor=actor)
 
     def buffered(self, block: int = 1000, *, lifetime: float = 3600.0, actor: str = "") -> Buffered:
         """A gate that spends from this budget in reservations of `block` runs."""

@@ -8,27 +8,24 @@ desk never hands back what was spent, but for a reservation of which nothing was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from dosimeter import arguments
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.book import Balance, Clock, Line
-from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, KeyConflict, LedgerRefusal
+from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
 from dosimeter.ledger.live import LivePositions
 from dosimeter.ledger.positions import Position
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest
+from dosimeter.ledger.request import Request, text
 from dosimeter.ledger.stores import Store, Transaction
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 
 T = TypeVar("T")
 Kept = list[tuple[Balance, Position]]
-
-_LONGEST_NAME = 500
-_LONGEST_TEXT = 100_000
 
 
 def wall_clock() -> datetime:
@@ -44,56 +41,32 @@ class Desk:
         self.clock = clock
         self._live = LivePositions()
 
-    def spend(
-        self,
-        costs: Mapping[str, Cost],
-        count: int,
-        *,
-        key: str | None = None,
-        purpose: str = "",
-        actor: str = "",
-        kind: Kind = Kind.SPEND,
-    ) -> dict[str, Receipt]:
+    def spend(self, request: Request) -> dict[str, Receipt]:
         """Spends in every budget or in none; the receipts by budget."""
-        names = sorted(name_of(name) for name in costs)
-        plain = {name: to_plain(costs[name]) for name in names}
-        number = arguments.count("count", count)
-        note = {"purpose": text("purpose", purpose), "actor": text("actor", actor)}
-        if key is None and len(names) == 1:
-            values = {"kind": kind, "cost": plain[names[0]], "count": number, **note}
-            done = self._spend_ahead(names[0], costs[names[0]], values)
+        if request.key is None and len(request.names) == 1:
+            done = self._spend_ahead(request, request.names[0])
             if done is not None:
-                return {names[0]: done}
-        key = None if key is None else identifier("key", key)
+                return {done.budget: done}
 
         def work(transaction: Transaction, kept: Kept) -> dict[str, Receipt]:
-            balances = [self._locked(transaction, name) for name in names]
-            if key is not None:
-                earlier = [book.by_key(transaction, balance, key) for balance in balances]
+            balances = [self._locked(transaction, name) for name in request.names]
+            if request.key is not None:
+                earlier = [book.by_key(transaction, balance, request.key) for balance in balances]
                 if any(earlier):
-                    return _replayed(key, balances, earlier, costs, plain, number)
+                    return _replayed(request, balances, earlier)
             receipts = {}
             for balance in balances:
-                cost = costs[balance.name]
-                position = self._spent(transaction, balance, cost, number)
-                after, entry = book.append(
-                    transaction,
-                    balance,
-                    position,
-                    kind=kind,
-                    cost=plain[balance.name],
-                    count=number,
-                    key=key,
-                    time=book.utc(self.clock),
-                    **note,
-                )
+                cost = request.costs[balance.name]
+                position = self._spent(transaction, balance, cost, request.count)
+                values = {"time": book.utc(self.clock), **request.values(balance.name)}
+                after, entry = book.append(transaction, balance, position, **values)
                 kept.append((after, position))
                 receipts[balance.name] = receipt(entry, after.head, cost)
             return receipts
 
         return self.transact(work)
 
-    def _spend_ahead(self, name: str, cost: Cost, values: dict[str, Any]) -> Receipt | None:
+    def _spend_ahead(self, request: Request, name: str) -> Receipt | None:
         """The receipt of a spend worked out before the lock; None if it must be asked under it.
 
         Guarantee:
@@ -105,11 +78,12 @@ class Desk:
         if live is None or live[0].closed:
             return None
         balance, position = live
+        cost = request.costs[name]
         try:
-            position = position.spend(cost, values["count"])
+            position = position.spend(cost, request.count)
         except BudgetExceeded:
             return None
-        made = book.step(balance, position, time=book.utc(self.clock), **values)
+        made = book.step(balance, position, time=book.utc(self.clock), **request.values(name))
         if not self.transact(lambda transaction, _: made.record(transaction)):
             return None
         self._live.keep(made.after, position)
@@ -210,29 +184,16 @@ class Desk:
 
 
 def _replayed(
-    key: str,
-    balances: list[Balance],
-    earlier: list[Line | None],
-    costs: Mapping[str, Cost],
-    plain: Mapping[str, object],
-    count: int,
+    request: Request, balances: list[Balance], earlier: list[Line | None]
 ) -> dict[str, Receipt]:
     """The first receipts of a spend that was recorded under this key."""
     receipts = {}
     for balance, line in zip(balances, earlier, strict=True):
         name = balance.name
-        entry = line.entry() if line is not None and digest(line.body) == line.hash else None
-        same = entry is not None and (entry.kind, entry.cost, entry.count) == (
-            Kind.SPEND,
-            plain[name],
-            count,
-        )
-        if line is None or entry is None or not same:
-            raise KeyConflict(
-                f"key must name one spend, got {key!r} again for another cost, count or budget "
-                f"({name!r}); choose a new key for a new spend"
-            )
-        receipts[name] = receipt(entry, line.hash, costs[name], replayed=True)
+        found = line.entry() if line is not None and digest(line.body) == line.hash else None
+        entry = request.require_same(name, found)
+        assert line is not None
+        receipts[name] = receipt(entry, line.hash, request.costs[name], replayed=True)
     return receipts
 
 
@@ -248,40 +209,3 @@ def receipt(entry: Entry, hash: str, cost: Cost, *, replayed: bool = False) -> R
         time=entry.time,
         replayed=replayed,
     )
-
-
-def name_of(name: object) -> str:
-    """The name of a budget, if it can be one."""
-    return identifier("name", name)
-
-
-def identifier(what: str, value: object) -> str:
-    """Text that every database can store and index exactly."""
-    if not isinstance(value, str):
-        raise TypeError(f"{what} must be text, got {value!r}")
-    if not 0 < len(value) <= _LONGEST_NAME:
-        raise ValueError(
-            f"{what} must have 1 to {_LONGEST_NAME} characters, got {len(value)} of them"
-        )
-    if "\0" in value or not _encodable(value):
-        raise ValueError(f"{what} must be Unicode text without NUL, got {value!r}")
-    return value
-
-
-def _encodable(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def text(what: str, value: object) -> str:
-    """Any text that is not unreasonably long."""
-    if not isinstance(value, str):
-        raise TypeError(f"{what} must be text, got {value!r}")
-    if not len(value) <= _LONGEST_TEXT:
-        raise ValueError(
-            f"{what} must have at most {_LONGEST_TEXT} characters, got {len(value)} of them"
-        )
-    return value

@@ -16,10 +16,11 @@ from dosimeter.accounting import Filter, Odometer
 from dosimeter.ledger import book, transfer
 from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget
-from dosimeter.ledger.desk import Desk, Kept, name_of, text, wall_clock
+from dosimeter.ledger.desk import Desk, Kept, wall_clock
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound
 from dosimeter.ledger.positions import Account
 from dosimeter.ledger.records import Receipt, Verification
+from dosimeter.ledger.request import Request, identifier, text
 from dosimeter.ledger.stores import Transaction, open_store
 from dosimeter.ledger.stores.base import UniqueViolation
 from dosimeter.rdp import Cost
@@ -153,7 +154,8 @@ class Ledger:
         """
         if not isinstance(costs, Mapping) or not costs:
             raise ValueError(f"costs must map the names of budgets to costs, got {costs!r}")
-        return self._desk.spend(costs, count, key=key, purpose=purpose, actor=actor)
+        asked = Request(costs, count, key=key, purpose=purpose, actor=actor)
+        return self._desk.spend(asked)
 
     def close(self, name: str, *, purpose: str = "", actor: str = "") -> None:
         """Stops a budget for good; it stays readable."""
@@ -186,7 +188,7 @@ class Ledger:
 
     def __getitem__(self, name: str) -> Budget:
         """The budget of that name, as a gate."""
-        self._desk.balance(name_of(name))
+        self._desk.balance(identifier("name", name))
         return Budget(self._desk, name)
 
     def __contains__(self, name: object) -> bool:
@@ -220,7 +222,7 @@ class Ledger:
         self, names: list[str], account: Account, purpose: str, actor: str
     ) -> list[Budget]:
         for name in names:
-            name_of(name)
+            identifier("name", name)
         note = (text("actor", actor), text("purpose", purpose))
 
         def work(transaction: Transaction, kept: Kept) -> None:

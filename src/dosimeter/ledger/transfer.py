@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from dosimeter.ledger import book
 from dosimeter.ledger.audit import Replay, verify_lines
 from dosimeter.ledger.book import Balance, Line
-from dosimeter.ledger.desk import Desk, Kept, name_of
+from dosimeter.ledger.desk import Desk, Kept
 from dosimeter.ledger.errors import BudgetClosed, BudgetExists, JournalError
 from dosimeter.ledger.positions import Position, parameters_row
 from dosimeter.ledger.records import Kind, Receipt, Verification
+from dosimeter.ledger.request import identifier
 from dosimeter.ledger.stores import Transaction
 from dosimeter.ledger.stores.base import UniqueViolation
 
@@ -65,7 +66,7 @@ def import_lines(desk: Desk, lines: Iterable[str]) -> str:
     read = [book.import_line(line.rstrip("\r\n")) for line in lines if line.strip()]
     if not read:
         raise JournalError("export must hold at least the opening entry, got no line")
-    name = name_of(read[0].entry().budget)
+    name = identifier("name", read[0].entry().budget)
     replay, found = verify_lines(name, read)
     if not found.ok or replay.account is None:
         raise JournalError(f"export must fit from its first entry on: {found}")
