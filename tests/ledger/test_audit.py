@@ -194,3 +194,30 @@ def test_an_audit_sees_one_moment_and_blocks_nobody(ledger: Ledger) -> None:
     budget.spend(dm.Gaussian(20))
     assert len([first, *lines]) == 2
     assert len(list(ledger.export("b"))) == 3
+
+
+def test_a_budget_that_went_back_is_refused(ledger: Ledger, url: str) -> None:
+    budget = ledger.create("b", epsilon=3.0, delta=1e-6)
+    budget.spend(dm.Gaussian(20))
+    ((sequence, head, epsilon, sums, checksum),) = raw.query(
+        url, "SELECT sequence, head, epsilon, sums, checksum FROM dosimeter_budgets"
+    )
+    budget.spend(dm.Gaussian(20))
+    raw.unprotect(url)
+    raw.query(url, "DELETE FROM dosimeter_journal WHERE sequence > 1")
+    raw.query(
+        url,
+        "UPDATE dosimeter_budgets SET sequence = :sequence, head = :head, epsilon = :epsilon, "
+        "sums = :sums, checksum = :checksum",
+        sequence=sequence,
+        head=head,
+        epsilon=epsilon,
+        sums=sums,
+        checksum=checksum,
+    )
+    # It is a journal that fits; only who has seen more knows.
+    assert ledger.verify("b").ok
+    with pytest.raises(JournalError, match="backup"):
+        budget.spend(dm.Gaussian(20))
+    with pytest.raises(JournalError, match="backup"):
+        budget.spend(dm.Gaussian(20), key="k")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -54,6 +55,16 @@ class TestReservation:
         assert affordable - 8 <= budget.affordable(STEP) <= affordable - 7
         assert budget.history()[-1].kind is Kind.RELEASE
         assert ledger.verify("patients").ok
+
+    def test_what_another_client_frees_is_seen(
+        self, ledger: Ledger, budget: Budget, open_ledger: Callable[..., Ledger]
+    ) -> None:
+        affordable = budget.affordable(STEP)
+        reservation = open_ledger()["patients"].reserve(STEP, affordable)
+        with pytest.raises(dm.BudgetExceeded):
+            budget.spend(STEP, 10)
+        reservation.commit()
+        assert budget.spend(STEP, 10).sequence == 3
 
     def test_a_release_never_leaves_less_than_the_other_spends(self, ledger: Ledger) -> None:
         budget = ledger.create("many", epsilon=30.0, delta=1e-6, approx_delta=1e-3)

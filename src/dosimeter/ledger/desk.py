@@ -161,7 +161,8 @@ class Desk:
         return Position.restored(body, balance.sums)
 
     def _locked(self, transaction: Transaction, name: str) -> Balance:
-        return book.read(transaction, name, lock=True, known=self._live.known(name))
+        balance = book.read(transaction, name, lock=True, known=self._live.known(name))
+        return self._live.require_not_before(balance)
 
     def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
         kept: Kept = []

@@ -4,12 +4,14 @@
 An account is kept with the balance that it has reached. The row of a budget is read under
 its lock at every spend all the same; only if it is still that very balance is the account
 used again, else it is restored from the row. Whoever works on an account takes it out, so
-no two threads share one, and a transaction that fails leaves none behind.
+no two threads share one, and a transaction that fails leaves none behind. A budget that
+ends before what this client saw recorded has lost spends, and is refused.
 """
 
 from __future__ import annotations
 
 from dosimeter.ledger.book import Balance
+from dosimeter.ledger.errors import JournalError
 from dosimeter.ledger.positions import Position
 
 _MOST = 1024
@@ -20,6 +22,7 @@ class LivePositions:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Balance, Position]] = {}
+        self._seen: dict[str, tuple[int, str]] = {}
 
     def known(self, name: str) -> Balance | None:
         """The balance that is kept for a budget, which was checked when it was."""
@@ -40,3 +43,20 @@ class LivePositions:
         if len(self._kept) >= _MOST:
             self._kept.clear()
         self._kept[balance.name] = (balance, position)
+        self._seen[balance.name] = max(
+            self._seen.get(balance.name, (-1, "")), (balance.sequence, balance.head)
+        )
+
+    def require_not_before(self, balance: Balance) -> Balance:
+        """A balance read under its lock, unless this client has seen a later one recorded.
+
+        Raises:
+            JournalError: The budget went back, as when an old backup is restored.
+        """
+        sequence, head = self._seen.get(balance.name, (-1, ""))
+        if balance.sequence < sequence or (balance.sequence == sequence and balance.head != head):
+            raise JournalError(
+                f"budget {balance.name!r} must hold entry {sequence}, which was recorded, and it "
+                f"ends at entry {balance.sequence} or with another; was an old backup restored?"
+            )
+        return balance
