@@ -197,6 +197,18 @@ class TestEnds:
             )
             assert done.stdout
 
+    def test_without_the_extra_it_says_what_to_install(self) -> None:
+        program = "import sys; sys.modules['sqlalchemy'] = None\n"
+        program += "from dosimeter.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program, "budget", "list"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == ExitCode.USAGE
+        assert done.stderr.startswith("error: the ledger needs sqlalchemy")
+
     def test_every_command_has_help(self) -> None:
         listed = run("--help").output
         for command in "create list show spend history verify close export import".split():

@@ -43,15 +43,15 @@ DEFAULT_DB = "sqlite:///budgets.db"
 @contextmanager
 def opened(db: str) -> Iterator[Ledger]:
     """The ledger, with errors reported as the command line does."""
-    with outcome.reported():
-        try:
-            from dosimeter.ledger import Ledger
-        except ModuleNotFoundError as error:
-            raise OSError(
-                f"the ledger needs {error.name}; pip install 'dosimeter[cli,ledger]'"
-            ) from None
-        with Ledger.open(db) as ledger:
-            yield ledger
+    try:
+        from dosimeter.ledger import Ledger
+    except ModuleNotFoundError as error:
+        typer.echo(
+            f"error: the ledger needs {error.name}; pip install 'dosimeter[ledger]'", err=True
+        )
+        raise typer.Exit(ExitCode.USAGE) from error
+    with outcome.reported(), Ledger.open(db) as ledger:
+        yield ledger
 
 
 @app.command()
