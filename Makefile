@@ -38,5 +38,8 @@ $(VENV)/%.stamp: $(VENV)/core.stamp
 	$(PIP) --group $*
 	touch $@
 
+# mypy reads the types of torch.
+$(VENV)/lint.stamp: $(VENV)/demo.stamp
+
 # The tests also run the demo and the examples of the documentation.
 $(VENV)/test.stamp: $(VENV)/demo.stamp
