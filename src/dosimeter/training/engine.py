@@ -233,7 +233,7 @@ class PrivateEngine(Controls):
         parts = self._parts
         if parts.grad_sampling is not GradSampling.GHOST:
             return loss_fn
-        return ghost.GhostLoss(parts.private, parts.optimizer, loss_fn)
+        return ghost.GhostLoss(parts.optimizer, loss_fn)
 
     # -- saving and resuming -------------------------------------------------------------
 

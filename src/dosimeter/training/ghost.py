@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
 
 from dosimeter.training.optimizer import PrivateOptimizer
@@ -19,10 +18,9 @@ from dosimeter.training.optimizer import PrivateOptimizer
 class GhostLoss:
     """A loss function that gives `GhostValue`s; made by `engine.private_loss`."""
 
-    def __init__(self, model: nn.Module, optimizer: PrivateOptimizer, loss_fn: nn.Module) -> None:
+    def __init__(self, optimizer: PrivateOptimizer, loss_fn: nn.Module) -> None:
         self._optimizer = optimizer
-        inner = optimizer.opacus
-        self._loss: Any = DPLossFastGradientClipping(model, inner, loss_fn, inner.loss_reduction)
+        self._loss = optimizer.clipping_loss(loss_fn)
 
     def __call__(self, *args: Any, **kwargs: Any) -> GhostValue:
         return GhostValue(self._loss(*args, **kwargs), self._optimizer)

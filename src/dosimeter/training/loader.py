@@ -72,14 +72,14 @@ class PrivateLoader:
     def _pieces(self, ticket: Ticket) -> Iterator[Any]:
         records = self._sampler.draw(ticket.settings.sample_rate)
         if not len(records):
-            self._optimizer.step_on_nothing()
+            self._optimizer.step_on_nothing(ticket)
             return
         # Where this process' records lie in the dataset.
         records = self._shard.start + self._shard.step * records
         for start in range(0, len(records), self.physical_batch_size):
             chosen = records[start : start + self.physical_batch_size]
             last = start + self.physical_batch_size >= len(records)
-            self._optimizer.receive(Piece(size=len(chosen), last=last))
+            self._optimizer.receive(ticket, Piece(size=len(chosen), last=last))
             yield read(self.dataset, chosen, self._collate)
 
 

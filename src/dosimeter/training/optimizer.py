@@ -18,6 +18,7 @@ from opacus.optimizers import (
     DPOptimizer,
     DPOptimizerFastGradientClipping,
 )
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 
 from dosimeter.errors import TicketError
@@ -101,11 +102,6 @@ class PrivateOptimizer(torch.optim.Optimizer):
         """The norm that the gradient of each record is clipped to."""
         return float(self._inner.max_grad_norm)
 
-    @property
-    def opacus(self) -> Any:
-        """The optimizer of Opacus that clips and adds noise; stepping it directly raises."""
-        return self._inner
-
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears gradients; clipped sums of a logical batch under way are kept."""
         self._inner.zero_grad(set_to_none)
@@ -142,23 +138,27 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._inner._is_last_step_skipped = False
         self.zero_grad()
 
-    def receive(self, piece: Piece) -> None:
+    def receive(self, ticket: Ticket, piece: Piece) -> None:
         """Makes ready for the gradients of one physical batch."""
-        if self._ticket is None:
-            raise TicketError("a batch must belong to a ticket, got none")
-        self._ticket.hand_out(piece)
+        ticket.hand_out(piece)
         self._clipped = None
         models.reset(self._model)
 
-    def step_on_nothing(self) -> None:
+    def step_on_nothing(self, ticket: Ticket) -> None:
         """The step of a logical batch without records: noise alone."""
-        self.receive(Piece(size=0, last=True))
+        self.receive(ticket, Piece(size=0, last=True))
         self.zero_grad()
         parameters = self._inner.params
         for parameter in parameters:
             parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
         self._clipped = [torch.zeros_like(p) for p in parameters]
         self.step()
+
+    def clipping_loss(self, loss_fn: nn.Module) -> Any:
+        """Opacus' loss for ghost clipping, whose backward pass clips."""
+        return DPLossFastGradientClipping(
+            self._model, self._inner, loss_fn, self._inner.loss_reduction
+        )
 
     def keep_clipped(self) -> None:
         """Takes over the gradients that ghost clipping has just made, and no others."""
