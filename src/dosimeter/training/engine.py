@@ -290,7 +290,11 @@ class PrivateEngine(Controls):
     def _gate_state(self) -> object:
         """The state of the gate, where it has one and this rank is the one that spends."""
         state = getattr(self._gate, "state", None)
-        return state() if callable(state) and self._group.rank == 0 else None
+        if not callable(state) or self._group.rank != 0:
+            return None
+        # A gate may remember its readings: two states are comparable after a reading each.
+        _ = self._gate.epsilon
+        return state()
 
     def _gate_is_at(self, saved: object) -> bool:
         return saved is not None and self._gate_state() == saved
