@@ -70,7 +70,7 @@ class PrivateEngine(Controls):
             raise ValueError(f"seed must be a whole number >= 0 or None, got {seed!r}")
         super().__init__()
         self._gate, self._strict, self._seed = gate, strict, seed
-        self._group = Group()
+        self._group = Group.here()
         self._ledger = checkpoint.Spends(run=secrets.token_hex(16))
         self._callbacks: list[Callable[[], None]] = []
         self._steps = 0

@@ -21,10 +21,20 @@ T = TypeVar("T")
 class Group:
     """This process' place among those that train together."""
 
-    def __init__(self) -> None:
-        together = distributed.is_available() and distributed.is_initialized()
-        self.rank: int = distributed.get_rank() if together else 0
-        self.size: int = distributed.get_world_size() if together else 1
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    @classmethod
+    def here(cls) -> Group:
+        """All processes of this run, if `torch.distributed` was set up."""
+        if distributed.is_available() and distributed.is_initialized():
+            return cls(distributed.get_rank(), distributed.get_world_size())
+        return cls.alone()
+
+    @classmethod
+    def alone(cls) -> Group:
+        """This process by itself."""
+        return cls(0, 1)
 
     def lead(self, act: Callable[[], T]) -> T:
         """What `act` gives on rank 0, on every rank; or its error, on every rank."""

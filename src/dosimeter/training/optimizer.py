@@ -190,6 +190,9 @@ class PrivateOptimizer(torch.optim.Optimizer):
             inner.step()
         finally:
             self._inside = False
+            for parameter in inner.params:
+                # Used up; torch's expanded weights refuse to run the model while they are there.
+                parameter.grad_sample = None
         if piece.last:
             self._on_step()
 
