@@ -151,8 +151,7 @@ def test_the_progress_line(run, capsys):
     run(progress=True)
     out = capsys.readouterr().out
     assert "training" in out
-    assert "of 8" in out
-    assert "noise 2.00" in out
+    assert "/8 noise 2 batch 40" in out
 
 
 def test_a_strange_file_is_refused(tmp_path):

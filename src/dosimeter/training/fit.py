@@ -109,7 +109,7 @@ def fit(
     limit = float(getattr(gate, "limit", math.inf))
     with Bar(name, epochs, limit, show=progress and engine.group.rank == 0) as bar:
         _epochs(run, history, epochs, [bar_callback(bar), *callbacks, *writing(writer)])
-        bar.end(history.ended)
+        bar.end()
     history.guarantee = str(engine.guarantee())
     return history
 

@@ -39,22 +39,21 @@ class Bar:
             said = words(record, self._limit)
             self._bar.update(self._task, completed=record.epoch, said=said)
 
-    def end(self, reason: str) -> None:
+    def end(self) -> None:
         """Fills the bar: the run is over, though epochs may be left."""
         if self._bar is not None:
-            task = self._bar.tasks[0]
-            self._bar.update(self._task, total=task.completed, said=f"{task.fields['said']}")
+            self._bar.update(self._task, total=self._bar.tasks[0].completed)
 
 
 def words(record: Epoch, limit: float) -> str:
     """One line about an epoch."""
     parts = []
     if record.loss is not None and record.accuracy is not None:
-        parts.append(f"loss {record.loss:.3f}  acc {100 * record.accuracy:.1f}%")
-    of = f" of {limit:g}" if math.isfinite(limit) else ""
+        parts.append(f"loss {record.loss:.2f} acc {100 * record.accuracy:.1f}%")
+    of = f"/{limit:g}" if math.isfinite(limit) else ""
     parts.append(f"ε {record.epsilon:.2f}{of}")
-    parts.append(f"noise {record.noise_multiplier:.2f}  batch {record.batch_size}")
-    return "  ".join(parts)
+    parts.append(f"noise {record.noise_multiplier:.3g} batch {record.batch_size}")
+    return " ".join(parts)
 
 
 def _bar() -> Any:
@@ -64,7 +63,7 @@ def _bar() -> Any:
         return None
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=8),
         MofNCompleteColumn(),
         TextColumn("{task.fields[said]}"),
     )
