@@ -92,7 +92,6 @@ class Account:
                 "rdp": [saved.number(value) for value in self._tally.rdp.tolist()],
                 "pure_epsilon": saved.number(self._tally.pure_epsilon),
                 "spent_delta": self._tally.delta,
-                "reported": saved.number(self._reported),
             }
         return saved.seal(kind, {**fields, **more})
 
@@ -101,18 +100,16 @@ class Account:
         rdp = saved.numbers("rdp", fields["rdp"])
         if len(rdp) != len(self.orders):
             raise StateError(f"state rdp must hold {len(self.orders)} values, got {len(rdp)}")
-        pure, delta, reported = (
-            saved.numbers(name, [fields[name]])[0]
-            for name in ("pure_epsilon", "spent_delta", "reported")
+        pure, delta = (
+            saved.numbers(name, [fields[name]])[0] for name in ("pure_epsilon", "spent_delta")
         )
         if not delta <= self._approx_delta:
             raise StateError(f"state spent_delta must be within approx_delta, got {delta!r}")
         self._tally = Tally(rdp, float(pure), float(delta))
-        self._reported = float(reported)
 
 
 FIELDS = frozenset(
-    ["delta", "approx_delta", "orders", "weights", "rdp", "pure_epsilon", "spent_delta", "reported"]
+    ["delta", "approx_delta", "orders", "weights", "rdp", "pure_epsilon", "spent_delta"]
 )
 
 

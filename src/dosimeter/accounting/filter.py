@@ -9,6 +9,7 @@ cheaper things for ever after.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -155,9 +156,11 @@ class Filter(Account):
         tally = self._tally.plus(asked)
         if not tally.delta <= self._approx_delta:
             return None
-        bound = self._tangent.after(asked.rdp)
-        if bound <= self._limit:
-            return tally, Tangent(bound, self._tangent.slope)
+        # A curve does not fall, so its last value tells whether it is finite throughout.
+        if asked.rdp[-1] < math.inf:
+            bound = self._tangent.after(asked.rdp)
+            if bound <= self._limit:
+                return tally, Tangent(bound, self._tangent.slope)
         exact = self._mixture.tangent(tally.rdp)
         if min(exact.epsilon, tally.pure_epsilon) <= self._limit:
             return tally, exact

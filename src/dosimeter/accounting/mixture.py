@@ -39,8 +39,8 @@ class Tangent(NamedTuple):
     slope: FloatArray
 
     def after(self, rdp: FloatArray) -> float:
-        """Upper bound on epsilon once `rdp` more is spent; NaN where the plane says nothing."""
-        rise = float(self.slope @ rdp)
+        """Upper bound on epsilon once `rdp` more is spent; finite at every order."""
+        rise = float(self.slope.dot(rdp))
         return self.epsilon + rise + 1e-15 * (abs(self.epsilon) + rise)
 
 
@@ -72,7 +72,7 @@ class Mixture:
         self._noise = (32 + 4 * len(beta) + 4 * largest) * 2.0**-52
         # Stopping at log S <= tolerance over-reports by at most tolerance / beta (d epsilon /
         # d log delta = T / (1 - T) <= 1 / min beta).
-        self._aim = max(2.5e-9 * min(1.0, float(beta[0])), 4 * self._noise)
+        self._aim = max(2.5e-12 * min(1.0, float(beta[0])), 4 * self._noise)
         self._tolerance = 4 * self._aim
 
     @property
@@ -164,7 +164,10 @@ class Mixture:
             elif nudge or log_total <= self._tolerance:
                 return level, terms
             else:
-                level -= (log_total - self._aim) * total / float(beta @ terms)
+                lower = level - (log_total - self._aim) * total / float(beta.dot(terms))
+                if lower == level:
+                    return level, terms
+                level = lower
         raise ArithmeticError("no certified level found; the sums are beyond double precision")
 
 

@@ -43,7 +43,7 @@ class Odometer(Account):
         >>> odometer = dm.Odometer(delta=1e-6)
         >>> odometer.spend(dm.SampledGaussian(sample_rate=0.01, noise_multiplier=1.0), 98)
         >>> print(f"{odometer.epsilon:.3f}")
-        1.894
+        1.899
     """
 
     def __init__(

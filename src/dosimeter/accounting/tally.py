@@ -8,6 +8,8 @@ has nothing to undo.
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,10 +25,11 @@ class Tally(NamedTuple):
     """Costs summed at each order.
 
     Guarantee:
-        Every component is at least the exact sum: each addition and each multiplication
-        by a count is followed by a factor 1 + 2^-52, which covers its rounding. So n
-        spends of one exceed one spend of n, less two units in the last place, and a
-        tally of n spends is at most n + 1 units above the exact sum.
+        Every component is at least the exact sum. The curve is multiplied by 1 + 2^-52
+        after each addition and each multiplication by a count, which covers their
+        rounding; so n spends of one exceed one spend of n, less two units in the last
+        place, and a tally of n spends is at most n + 1 units above the exact sum. The two
+        scalars are rounded up only where they are not exact.
     """
 
     rdp: FloatArray
@@ -42,24 +45,51 @@ class Tally(NamedTuple):
         """The sum of two tallies."""
         return Tally(
             (self.rdp + other.rdp) * UP,
-            (self.pure_epsilon + other.pure_epsilon) * UP,
-            (self.delta + other.delta) * UP,
+            _sum_up(self.pure_epsilon, other.pure_epsilon),
+            _sum_up(self.delta, other.delta),
         )
 
     def times(self, count: int) -> Tally:
         """The tally of `count` runs."""
         if count == 1:
             return self
-        return Tally(self.rdp * count * UP, self.pure_epsilon * count * UP, self.delta * count * UP)
+        with np.errstate(over="ignore"):
+            rdp = self.rdp * count * UP
+        return Tally(
+            rdp,
+            _product_up(self.pure_epsilon, count),
+            _product_up(self.delta, count),
+        )
+
+
+def _sum_up(a: float, b: float) -> float:
+    """a + b, rounded up if it is not exact (both non-negative)."""
+    total = a + b
+    if total == math.inf:
+        return total
+    # Knuth's two-sum: what rounding lost, exactly.
+    shared = total - a
+    lost = (a - (total - shared)) + (b - shared)
+    return total if lost <= 0 else math.nextafter(total, math.inf)
+
+
+def _product_up(a: float, count: int) -> float:
+    """a * count, rounded up if it is not exact."""
+    product = a * count
+    if product in (0.0, math.inf) or Fraction(a) * count <= Fraction(product):
+        return product
+    return math.nextafter(product, math.inf)
 
 
 @lru_cache(maxsize=4096)
 def _one_run(cost: Cost, orders: Orders) -> Tally:
+    if not isinstance(cost, Cost):
+        raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
     return Tally(cost.rdp(orders), cost.pure_epsilon, cost.delta)
 
 
 def charge(cost: Cost, count: int, orders: Orders) -> Tally:
     """What `count` runs of `cost` add to a tally over `orders`."""
-    if not isinstance(cost, Cost):
+    if type(cost).__hash__ is None:
         raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
     return _one_run(cost, orders).times(arguments.count("count", count))

@@ -74,7 +74,9 @@ def plan_weights(
 
 
 def _budget_centre(epsilon: float, delta: float) -> float:
-    return _BUDGET_CENTRE * math.log(1 / delta) / epsilon
+    """order - 1 around which a budget has its best orders, within what a grid can hold."""
+    centre = _BUDGET_CENTRE * -math.log(delta) / max(epsilon, 1e-9)
+    return min(max(centre, 1e-2), MAX_ORDER)
 
 
 def _on_floor(orders: Orders, density: FloatArray) -> FloatArray:

@@ -36,7 +36,6 @@ TAIL_CONVERSION = _two_stage((0.63, 1e-5), (2.3702, 0.099349), (3.0002, 9.9706e-
 """Against the curve rule with the paper's conversion: P(loss > 3) is 1.9905 delta."""
 
 TWO_SIDED_ORDER = 277.0
-TWO_SIDED_RDP = 0.05
 TWO_SIDED = FiniteMechanism(
     (0.1000562, -0.1000562), (9.9999897e-7, 9.9999897e-7 * math.exp(-0.1000562))
 )

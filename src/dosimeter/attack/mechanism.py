@@ -54,7 +54,8 @@ class FiniteMechanism(Cost):
 
     def _curve(self, orders: Orders) -> FloatArray:
         p, q = self._listed()
-        rest = np.log1p(-p.sum()) - np.log1p(-q.sum())
+        # log of (1 - sum p) / (1 - sum q), without the cancellation of near-equal logs.
+        rest = np.log1p((p @ np.expm1(-np.array(self.losses))) / (1 - q.sum()))
         losses = np.append(self.losses, rest)
         p, q = np.append(p, 1 - p.sum()), np.append(q, 1 - q.sum())
         order = orders.array[:, None]

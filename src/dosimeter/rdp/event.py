@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import attrs  # what dp-accounting's events are made with
 import dp_accounting
 import numpy as np
 from dp_accounting import rdp as dp_accounting_rdp
@@ -115,7 +116,8 @@ def _leaves(
 def _check_numbers(event: dp_accounting.DpEvent) -> None:
     """Refuses NaN and negative numbers anywhere inside an event."""
     kind = type(event).__name__
-    for name, value in vars(event).items():
+    for name in (part.name for part in attrs.fields(type(event))):
+        value = getattr(event, name)
         for item in value if isinstance(value, list | tuple) else [value]:
             if isinstance(item, dp_accounting.DpEvent):
                 _check_numbers(item)

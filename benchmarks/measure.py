@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timing: the best of several repeats, so that other load on the machine matters least."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measured figure and the goal it was measured for."""
+
+    name: str
+    value: float
+    unit: str
+    goal: str
+    met: bool
+
+    @classmethod
+    def at_most(cls, name: str, value: float, limit: float, unit: str) -> Result:
+        """A figure that should not be larger than a limit."""
+        return cls(name, value, unit, f"at most {limit:g} {unit}", value <= limit)
+
+    @classmethod
+    def at_least(cls, name: str, value: float, limit: float, unit: str) -> Result:
+        """A figure that should not be smaller than a limit."""
+        return cls(name, value, unit, f"at least {limit:g} {unit}", value >= limit)
+
+
+def best_seconds(work: Callable[[], object], *, repeats: int = 7, loops: int = 1) -> float:
+    """Seconds of one call of `work`: the fastest of `repeats` rounds of `loops` calls."""
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(loops):
+            work()
+        best = min(best, (time.perf_counter() - start) / loops)
+    return best

@@ -1,0 +1,428 @@
+"""The contract of every Gate, and what Filter and Odometer promise beyond it."""
+
+import json
+import math
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dosimeter as dm
+from dosimeter.accounting.classic import (
+    AdvancedComposition,
+    BasicComposition,
+    FixedOrderFilter,
+    LecuyerOdometer,
+    RdpComposition,
+    RogersFilter,
+)
+from strategies import HOSTILE, WRONG_TYPES, costs, spends
+
+GAUSSIAN = dm.Gaussian(10.0)
+QUERY = dm.Laplace(50.0)
+
+GATES = {
+    "filter": lambda: dm.Filter(3.0, 1e-6),
+    "planned filter": lambda: dm.Filter(3.0, 1e-6, plan=(QUERY, 100)),
+    "odometer": lambda: dm.Odometer(1e-6),
+    "fixed order": lambda: FixedOrderFilter(3.0, 1e-6, order=8.0),
+    "Lécuyer": lambda: LecuyerOdometer(1e-6),
+    "Rogers": lambda: RogersFilter(3.0, 1e-6),
+    "basic": lambda: BasicComposition(3.0, delta=1e-6),
+    "advanced": lambda: AdvancedComposition(delta=1e-6),
+    "Rényi": lambda: RdpComposition(delta=1e-6),
+}
+
+
+@pytest.mark.parametrize("new_gate", GATES.values(), ids=GATES.keys())
+class TestEveryGate:
+    def test_is_a_gate_that_starts_at_zero(self, new_gate):
+        gate = new_gate()
+        assert isinstance(gate, dm.Gate)
+        assert gate.epsilon == 0
+
+    def test_asking_changes_nothing(self, new_gate):
+        gate = new_gate()
+        gate.spend(QUERY)
+        before = gate.epsilon
+        for _ in range(3):
+            assert gate.admits(QUERY, 2)
+        assert gate.epsilon == before
+
+    def test_spending_raises_epsilon(self, new_gate):
+        gate = new_gate()
+        readings = [gate.epsilon]
+        for _ in range(20):
+            gate.spend(QUERY)
+            readings.append(gate.epsilon)
+        assert readings == sorted(readings)
+        assert readings[-1] > 0
+
+    def test_spends_what_it_admits_and_refuses_the_rest_unchanged(self, new_gate):
+        gate = new_gate()
+        gate.spend(QUERY)
+        before = gate.epsilon
+        huge = dm.PureDp(1000.0)
+        if gate.admits(huge):
+            gate.spend(huge)
+            assert gate.epsilon > before
+        else:
+            with pytest.raises(dm.BudgetExceeded) as refusal:
+                gate.spend(huge)
+            assert gate.epsilon == before
+            assert refusal.value.spent == before
+            assert refusal.value.affordable == 0
+            gate.spend(QUERY)
+
+    @pytest.mark.parametrize("count", [0, -1, 2**53 + 1, 10**400])
+    def test_refuses_counts_out_of_range(self, new_gate, count):
+        gate = new_gate()
+        for ask in (gate.admits, gate.spend):
+            with pytest.raises(ValueError, match=r"^count must be between 1 and"):
+                ask(QUERY, count)
+        assert gate.epsilon == 0
+
+    @pytest.mark.parametrize("count", [1.0, 1.5, 1e12, math.nan, "1", None, True])
+    def test_refuses_counts_of_another_type(self, new_gate, count):
+        gate = new_gate()
+        for ask in (gate.admits, gate.spend):
+            with pytest.raises(TypeError, match=r"^count must be a whole number"):
+                ask(QUERY, count)
+        assert gate.epsilon == 0
+
+
+BOTH = {
+    "filter": lambda **more: dm.Filter(1e6, 1e-6, **more),
+    "odometer": lambda **more: dm.Odometer(1e-6, **more),
+}
+
+
+@pytest.mark.parametrize("new_gate", BOTH.values(), ids=BOTH.keys())
+class TestFilterAndOdometer:
+    @given(spends=spends)
+    def test_one_by_one_costs_as_much_as_all_at_once(self, new_gate, spends):
+        """n spends of one are at least one spend of n, less two units in the last place."""
+        each, together = new_gate(), new_gate()
+        for cost, count in spends:
+            count = min(count, 30)
+            together.spend(cost, count)
+            for _ in range(count):
+                each.spend(cost)
+        low = np.array(together.state()["rdp"], dtype=float)
+        high = np.array(each.state()["rdp"], dtype=float)
+        assert np.all(high >= low * (1 - 2**-51 * len(spends)))
+        assert np.all(high <= low * (1 + 2**-52 * 800) + 1e-300) or np.isinf(low).any()
+
+    @given(spends=spends, order=st.randoms(use_true_random=False))
+    def test_the_order_of_spends_is_irrelevant(self, new_gate, spends, order):
+        one, other = new_gate(), new_gate()
+        for cost, count in spends:
+            one.spend(cost, count)
+        for cost, count in order.sample(spends, len(spends)):
+            other.spend(cost, count)
+        assert one.epsilon == pytest.approx(other.epsilon, rel=1e-9, abs=1e-7)
+
+    @given(spends=spends)
+    def test_the_sums_are_never_below_the_exact_ones(self, new_gate, spends):
+        from fractions import Fraction
+
+        gate = new_gate()
+        orders = list(gate.orders)
+        exact = [Fraction(0)] * len(orders)
+        for cost, count in spends:
+            gate.spend(cost, count)
+            curve = cost.rdp(orders)
+            exact = [
+                total + count * Fraction(float(value)) if math.isfinite(value) else math.inf
+                for total, value in zip(exact, curve, strict=True)
+            ]
+        for stored, true in zip(gate.state()["rdp"], exact, strict=True):
+            assert float(stored) >= true
+
+    @given(spends=spends)
+    def test_epsilon_never_falls(self, new_gate, spends):
+        gate = new_gate()
+        last = 0.0
+        for cost, count in spends:
+            gate.spend(cost, count)
+            assert gate.epsilon >= last
+            last = gate.epsilon
+
+    @given(spends=spends)
+    def test_state_round_trips_exactly_through_json(self, new_gate, spends):
+        gate = new_gate()
+        for cost, count in spends:
+            gate.spend(cost, count)
+        restored = type(gate).from_state(json.loads(json.dumps(gate.state())))
+        assert restored.state() == gate.state()
+        assert restored.epsilon == gate.epsilon
+        gate.spend(GAUSSIAN)
+        restored.spend(GAUSSIAN)
+        assert restored.state() == gate.state()
+
+    def test_pure_spending_costs_at_most_its_sum(self, new_gate):
+        """docs/guarantees.md, point 7: the minimum with the pure total is free."""
+        gate = new_gate()
+        gate.spend(dm.PureDp(0.25), 3)
+        assert gate.epsilon == 0.75
+        gate.spend(dm.PureDp(0.1), 10)
+        assert gate.epsilon == math.nextafter(1.75, 2.0)  # ten times the float 0.1 is over 1
+
+    def test_one_non_pure_spend_ends_the_pure_total(self, new_gate):
+        gate = new_gate()
+        gate.spend(dm.PureDp(0.001))
+        gate.spend(dm.Gaussian(1e6))
+        assert gate.epsilon > 0.001
+
+    def test_failure_probabilities_draw_on_their_cap(self, new_gate):
+        gate = new_gate(approx_delta=1e-7)
+        gate.spend(dm.ApproxDp(0.1, 4e-8), 2)
+        before = gate.state()
+        assert not gate.admits(dm.ApproxDp(0.1, 4e-8))
+        with pytest.raises(dm.BudgetExceeded, match="over approx_delta=1e-07") as refusal:
+            gate.spend(dm.ApproxDp(0.1, 4e-8))
+        assert refusal.value.affordable == 0
+        assert gate.state() == before
+        gate.spend(dm.ApproxDp(0.1, 1e-8))
+        assert gate.guarantee().delta == pytest.approx(1.1e-6)
+        assert gate.guarantee().delta >= 1e-6 + 1e-7
+
+    def test_without_a_cap_no_failure_probability_is_taken(self, new_gate):
+        assert not new_gate().admits(dm.ApproxDp(0.1, 1e-300))
+
+    def test_parameters_are_read_only(self, new_gate):
+        gate = new_gate()
+        for name in ("orders", "weights", "delta", "approx_delta", "epsilon", "total_delta"):
+            with pytest.raises(AttributeError):
+                setattr(gate, name, 0.5)
+        with pytest.raises(ValueError, match="read-only"):
+            gate.weights[0] = 1.0
+
+    @pytest.mark.parametrize("cost", [1.0, None, "Gaussian", [1.0], dm.Gaussian])
+    def test_only_costs_are_taken(self, new_gate, cost):
+        gate = new_gate()
+        for ask in (gate.admits, gate.spend):
+            with pytest.raises(TypeError, match=r"^cost must be a mechanism"):
+                ask(cost)
+
+    @pytest.mark.parametrize("bad", [*HOSTILE[:3], -1.0, 1.0, 2.0])
+    def test_refuses_a_bad_approx_delta(self, new_gate, bad):
+        with pytest.raises(ValueError, match=r"^approx_delta must"):
+            new_gate(approx_delta=bad)
+
+    def test_threads_lose_no_spend(self, new_gate):
+        gate = new_gate()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            threads = [
+                threading.Thread(target=lambda: [gate.spend(GAUSSIAN) for _ in range(200)])
+                for _ in range(8)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+        total = 1600 * GAUSSIAN.rdp(gate.orders)
+        assert np.allclose(np.array(gate.state()["rdp"], dtype=float), total, rtol=1e-12)
+
+
+class TestFilter:
+    @given(spends=spends, epsilon=st.floats(0.01, 50.0), delta=st.floats(1e-12, 0.1))
+    def test_no_sequence_passes_the_limit(self, spends, epsilon, delta):
+        gate = dm.Filter(epsilon, delta)
+        for cost, count in spends:
+            if gate.admits(cost, count):
+                gate.spend(cost, count)
+            else:
+                before = gate.state()
+                with pytest.raises(dm.BudgetExceeded):
+                    gate.spend(cost, count)
+                assert gate.state()["rdp"] == before["rdp"]
+            assert gate.epsilon <= epsilon
+            assert gate.remaining == pytest.approx(epsilon - gate.epsilon, abs=1e-12)
+
+    @given(cost=costs, epsilon=st.floats(0.1, 20.0))
+    def test_affordable_is_the_largest_count_admitted(self, cost, epsilon):
+        gate = dm.Filter(epsilon, 1e-6)
+        most = gate.affordable(cost)
+        if most:
+            assert gate.admits(cost, most)
+        if most < 2**53:
+            assert not gate.admits(cost, most + 1)
+
+    def test_accepts_by_the_tangent_only_what_the_exact_solve_accepts(self):
+        """Spending one by one reaches exactly the count that one large spend may have."""
+        cost = dm.SampledGaussian(0.02, 1.1)
+        gate = dm.Filter(2.0, 1e-5)
+        most = gate.affordable(cost)
+        spent = 0
+        while gate.admits(cost):
+            gate.spend(cost)
+            spent += 1
+        assert spent == most
+
+    def test_a_refusal_names_everything(self):
+        gate = dm.Filter(1.0, 1e-6)
+        gate.spend(GAUSSIAN)
+        with pytest.raises(dm.BudgetExceeded) as refusal:
+            gate.spend(GAUSSIAN, 1000)
+        error = refusal.value
+        assert (error.cost, error.count, error.limit) == (GAUSSIAN, 1000, 1.0)
+        assert error.spent == gate.epsilon
+        assert error.affordable == gate.affordable(GAUSSIAN)
+        text = str(error)
+        assert "1000 x Gaussian(noise_multiplier=10.0) refused: epsilon would be" in text
+        assert f"spend at most {error.affordable} of it" in text
+
+    def test_refuses_what_has_no_finite_cost_and_stays_usable(self):
+        gate = dm.Filter(1.0, 1e-6)
+        assert not gate.admits(dm.Curve([2.0], [math.inf]))
+        assert not gate.admits(dm.Gaussian(5e-324))
+        gate.spend(dm.Gaussian(50.0))
+
+    def test_a_huge_count_is_counted_not_looped(self):
+        gate = dm.Filter(3.0, 1e-6)
+        assert not gate.admits(GAUSSIAN, 10**12)
+        gate.spend(dm.Gaussian(1e9), 10**12)
+        assert gate.epsilon < 3.0
+
+    @pytest.mark.parametrize("bad", HOSTILE)
+    def test_refuses_a_bad_epsilon(self, bad):
+        with pytest.raises(ValueError, match=r"^epsilon must"):
+            dm.Filter(bad, 1e-6)
+
+    @pytest.mark.parametrize("bad", WRONG_TYPES)
+    def test_refuses_parameters_of_another_type(self, bad):
+        with pytest.raises(TypeError, match=r"^epsilon must"):
+            dm.Filter(bad, 1e-6)
+        with pytest.raises(TypeError, match=r"^delta must"):
+            dm.Filter(1.0, bad)
+
+    @pytest.mark.parametrize("epsilon", [5e-324, 1e-12, 1e-3, 1e6, 1.7e308])
+    def test_extreme_budgets_can_be_made_and_used(self, epsilon):
+        gate = dm.Filter(epsilon, 1e-6)
+        assert gate.affordable(dm.PureDp(epsilon)) >= 1
+        assert not gate.admits(dm.Curve([2.0], [math.inf]))
+
+    def test_says_what_holds(self):
+        gate = dm.Filter(3.0, 1e-6)
+        assert (
+            str(gate.guarantee())
+            == "(3.0, 1e-06)-DP, add/remove one record, fully adaptive, filter"
+        )
+        assert gate.limit == 3.0
+
+
+class TestOdometer:
+    def test_reads_infinity_after_a_spend_without_a_bound(self):
+        odometer = dm.Odometer(1e-6)
+        odometer.spend(dm.Curve([2.0], [math.inf]))
+        assert odometer.epsilon == math.inf
+        assert odometer.loss_bound == math.inf
+        assert "no guarantee" in str(odometer.guarantee())
+        odometer.spend(GAUSSIAN)
+        assert odometer.epsilon == math.inf
+        assert dm.Odometer.from_state(odometer.state()).epsilon == math.inf
+
+    @given(spends=spends)
+    def test_the_loss_bounds_are_ordered(self, spends):
+        """The time-uniform bound costs more than the reading at one stop; two sides more again."""
+        odometer = dm.Odometer(1e-6)
+        for cost, count in spends:
+            odometer.spend(cost, count)
+        assert odometer.epsilon <= odometer.loss_bound + 1e-7
+        assert odometer.loss_bound <= odometer.two_sided_loss_bound + 1e-7
+
+    def test_says_what_holds_if_one_stops_now(self):
+        odometer = dm.Odometer(1e-6)
+        odometer.spend(dm.PureDp(0.5))
+        text = str(odometer.guarantee())
+        assert text.startswith("ex-post (0.5, 1e-06)-DP at the moment of stopping: P(S) <= e^0.5")
+        assert text.endswith("add/remove one record, fully adaptive, odometer")
+
+
+class TestBadStates:
+    @pytest.fixture(params=[dm.Filter, dm.Odometer])
+    def gate(self, request):
+        gate = dm.Filter(3.0, 1e-6) if request.param is dm.Filter else dm.Odometer(1e-6)
+        gate.spend(GAUSSIAN)
+        return gate
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            {"version": 2},
+            {"version": True},
+            {"kind": "ledger"},
+            {"delta": 1e-5},
+            {"rdp": []},
+            {"spent_delta": -1.0},
+            {"extra": 1},
+            {"checksum": "0" * 64},
+            {"weights": [math.nan]},
+            {"orders": {1, 2}},
+        ],
+    )
+    def test_edited_states_are_refused(self, gate, edit):
+        with pytest.raises(dm.StateError, match="state"):
+            type(gate).from_state({**gate.state(), **edit})
+
+    def test_states_with_something_missing_are_refused(self, gate):
+        for name in gate.state():
+            state = gate.state()
+            del state[name]
+            with pytest.raises(dm.StateError):
+                type(gate).from_state(state)
+
+    @pytest.mark.parametrize("state", [None, [], "{}", 3, {}])
+    def test_other_things_are_refused(self, gate, state):
+        with pytest.raises(dm.StateError, match="state"):
+            type(gate).from_state(state)
+
+    def test_one_kind_is_not_the_other(self):
+        with pytest.raises(dm.StateError, match="kind must be 'filter', got 'odometer'"):
+            dm.Filter.from_state(dm.Odometer(1e-6).state())
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            {"rdp": [1.0]},
+            {"rdp": "1"},
+            {"rdp": [None] * 54},
+            {"rdp": [-1.0] * 54},
+            {"pure_epsilon": -1.0},
+            {"spent_delta": 0.5},
+            {"orders": [1.0]},
+            {"weights": [1.0]},
+            {"delta": 2.0},
+            {"approx_delta": -1.0},
+        ],
+    )
+    def test_well_sealed_nonsense_is_refused(self, gate, edit):
+        from dosimeter.accounting.state import seal
+
+        fields = {
+            key: value
+            for key, value in {**gate.state(), **edit}.items()
+            if key not in ("kind", "version", "checksum")
+        }
+        with pytest.raises(dm.StateError, match="state"):
+            type(gate).from_state(seal(gate.state()["kind"], fields))
+
+    def test_a_filter_past_its_limit_is_refused(self):
+        from dosimeter.accounting.state import seal
+
+        fields = {
+            key: value
+            for key, value in dm.Filter(3.0, 1e-6).state().items()
+            if key not in ("kind", "version", "checksum")
+        }
+        fields |= {"rdp": [100.0] * 54, "pure_epsilon": "inf"}
+        with pytest.raises(dm.StateError, match="within its limit"):
+            dm.Filter.from_state(seal("filter", fields))

@@ -1,0 +1,75 @@
+"""Dependencies point one way, imports stay light, and the public names are those promised."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import dosimeter
+
+SOURCE = pathlib.Path(dosimeter.__file__).parent
+
+MAY_IMPORT = {
+    "rdp": {"rdp"},
+    "accounting": {"rdp", "accounting"},
+    "attack": {"rdp", "accounting", "attack"},
+}
+"""What each folder may import of the others; errors and arguments are open to all."""
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_dependencies_point_one_way(folder):
+    siblings = {path.name for path in SOURCE.iterdir() if path.is_dir()}
+    for path in (SOURCE / folder).rglob("*.py"):
+        for module in imported(path):
+            parts = module.split(".")
+            if parts[0] == "dosimeter" and len(parts) > 1 and parts[1] in siblings:
+                assert parts[1] in MAY_IMPORT[folder], f"{path.name} imports {module}"
+
+
+def test_import_loads_nothing_heavy():
+    heavy = {"torch", "opacus", "matplotlib", "psycopg", "sqlalchemy", "typer", "rich"}
+    code = f"import sys, dosimeter; print(sorted({heavy | {'dp_accounting'}} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "dosimeter",
+        "dosimeter.rdp",
+        "dosimeter.accounting",
+        "dosimeter.accounting.classic",
+        "dosimeter.attack",
+    ],
+)
+def test_all_lists_names_that_exist_sorted(module):
+    __import__(module)
+    loaded = sys.modules[module]
+    assert list(loaded.__all__) == sorted(loaded.__all__, key=_ruff_order)
+    for name in loaded.__all__:
+        assert getattr(loaded, name) is not None
+    with pytest.raises(AttributeError):
+        _ = loaded.no_such_name
+
+
+def _ruff_order(name):
+    """Constants, then classes, then functions, as the linter sorts __all__."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+def test_every_source_file_names_its_licence():
+    for path in SOURCE.rglob("*.py"):
+        assert path.read_text().startswith("# SPDX-License-Identifier: Apache-2.0"), path
