@@ -8,7 +8,7 @@ export PYTHONHASHSEED := 0
 .PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/python examples/queries.py
+	$(BIN)/python examples/demo.py
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2
