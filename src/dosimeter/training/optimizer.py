@@ -8,7 +8,7 @@ optimizer underneath is guarded as well: stepping it directly, on raw gradients,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -63,6 +63,9 @@ class PrivateOptimizer(torch.optim.Optimizer):
             loss_reduction=loss_reduction,
             generator=noise.generator,
         )
+        if mode is not GradSampling.GHOST:
+            self._clip = self._inner.clip_and_accumulate
+            self._inner.clip_and_accumulate = self._clip_finite
         self._base, self._model, self._mode = base, model, mode
         self._noise, self._group, self._on_step = noise, group, on_step
         self._ticket: Ticket | None = None
@@ -162,6 +165,11 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     def keep_clipped(self) -> None:
         """Takes over the gradients that ghost clipping has just made, and no others."""
+        if not _finite(p.grad for p in self._inner.params):
+            raise ValueError(
+                "the gradient of every record must be finite for ghost clipping, got one that "
+                "is not. Mend the data, or use grad_sampling='hooks', which leaves it out."
+            )
         self._clipped = [p.grad for p in self._inner.params]
         for parameter in self._inner.params:
             parameter.grad = None
@@ -196,6 +204,28 @@ class PrivateOptimizer(torch.optim.Optimizer):
         if piece.last:
             self._on_step()
 
+    def _clip_finite(self) -> None:
+        """Opacus' clipping, but a record whose gradient is not finite adds nothing.
+
+        Clipped, it would still be not a number, and one record would ruin the sum for all.
+        """
+        parameters = self._inner.params
+        before = [p.summed_grad for p in parameters]
+        for parameter in parameters:
+            parameter.summed_grad = None
+        self._clip()
+        if not _finite(p.summed_grad for p in parameters):
+            rows = [p.grad_sample.flatten(start_dim=1).isfinite().all(dim=1) for p in parameters]
+            kept = torch.stack(rows).all(dim=0)
+            for parameter in parameters:
+                shape = (-1, *[1] * (parameter.grad_sample.dim() - 1))
+                parameter.grad_sample = parameter.grad_sample.where(kept.view(shape), 0.0)
+                parameter.summed_grad = None
+            self._clip()
+        for parameter, sum_before in zip(parameters, before, strict=True):
+            if sum_before is not None:
+                parameter.summed_grad += sum_before
+
     def _require_gradients(self, piece: Piece) -> None:
         """Every record of the piece must have exactly one clipped gradient in the sum."""
         if self._mode is GradSampling.GHOST:
@@ -222,6 +252,10 @@ class PrivateOptimizer(torch.optim.Optimizer):
                 "the optimizer given to make_private must not be stepped any more, for its "
                 "gradients carry no noise. Step the optimizer that make_private returned."
             )
+
+
+def _finite(tensors: Iterable[torch.Tensor]) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 def _samples(parameter: nn.Parameter, mode: GradSampling) -> int:
