@@ -64,12 +64,14 @@ class SignRule:
 
     After each step the released gradient is compared with a running mean of earlier ones: a
     learning rate that is too small leaves them pointing the same way, one that is too large
-    makes them swing. It mends a rate that is wrong by a factor, and costs nothing.
+    makes them swing. The rate settles where a given share of steps agrees. It mends a rate
+    that is wrong by a factor of ten, and costs nothing.
 
     Args:
         engine: Whose steps to follow, from now on.
         optimizer: Whose learning rates to change.
-        gain: How much the logarithm of the rate moves per step.
+        gain: How fast the logarithm of the rate moves, per step.
+        target: The share of steps that should agree; noise alone gives a half.
         memory: Weight of the past in the running mean.
         range: The rate stays within this factor of where it began.
     """
@@ -80,10 +82,12 @@ class SignRule:
         optimizer: torch.optim.Optimizer,
         *,
         gain: float = 0.05,
+        target: float = 0.7,
         memory: float = 0.9,
         range: float = 30.0,
     ) -> None:
         self.gain = arguments.positive("gain", gain)
+        self.target = arguments.open_unit("target", target)
         self.memory = arguments.open_unit("memory", memory)
         self._bound = math.log(max(1.0, arguments.positive("range", range)))
         self._groups = optimizer.param_groups
@@ -109,7 +113,7 @@ class SignRule:
         )
         for mean, grad in zip(self._mean, grads, strict=True):
             mean.lerp_(grad, 1 - self.memory)
-        self._shift += math.copysign(self.gain, agreement)
+        self._shift += 2 * self.gain * ((agreement > 0) - self.target)
         self._shift = min(self._bound, max(-self._bound, self._shift))
         for group, initial in zip(self._groups, self._initial, strict=True):
             group["lr"] = initial * self.factor
