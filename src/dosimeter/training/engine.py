@@ -99,7 +99,7 @@ class PrivateEngine(Controls):
 
     def _draw(self) -> Ticket | None:
         """Pays for the next logical batch: its ticket, or None if there will be none."""
-        self._discard()
+        self._void_ticket()
         if self._stopped is not None:
             return None
         settings = self._group.lead(lambda: self._settings)
@@ -115,12 +115,11 @@ class PrivateEngine(Controls):
         self._parts.optimizer.begin(self._ticket)
         return self._ticket
 
-    def _discard(self) -> None:
+    def _void_ticket(self) -> None:
         """Makes an unused ticket worthless; what it cost stays spent."""
         if self._ticket is not None:
             self._ticket.void()
             self._ticket = None
-            self._parts.optimizer.begin(None)
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether the gate would accept this now; changes nothing. Call it on every rank."""
@@ -275,7 +274,7 @@ class PrivateEngine(Controls):
         """
         parts = self._parts
         saved = checkpoint.read(state, records=self.records)
-        self._discard()
+        self._void_ticket()
         kept = self._group.lead(lambda: spends_kept or self._gate_is_at(state["gate"]))
         for cost, count in self._ledger.missing(saved, kept=kept):
             self.spend(cost, count)

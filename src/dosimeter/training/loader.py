@@ -97,5 +97,5 @@ def read(
     if collate is None and type(dataset) is TensorDataset:
         index = torch.as_tensor(np.asarray(chosen))
         return [tensor[index] for tensor in dataset.tensors]
-    records = [dataset[int(index)] for index in chosen]
+    records = [dataset[index] for index in np.asarray(chosen).tolist()]
     return (collate or default_collate)(records)

@@ -8,6 +8,7 @@ refused, with the way out; BatchNorm that is frozen in eval mode passes and is h
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -75,17 +76,16 @@ def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -
         module.register_forward_pre_hook(_hold_frozen)
 
 
-def reset(model: nn.Module) -> None:
+def reset(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> None:
     """Forgets what an unfinished pass left behind, which would leak into the next batch."""
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            vars(parameter).pop("_current_grad_sample", None)
-            vars(parameter).pop("_norm_sample", None)
-            parameter.grad_sample = None  # type: ignore[attr-defined]
-            parameter._forward_counter = 0  # type: ignore[attr-defined]
-    for module in model.modules():
-        vars(module).pop("activations", None)
-        vars(module).pop("max_batch_len", None)
+    for parameter in parameters:
+        for name in ("_current_grad_sample", "_norm_sample"):
+            vars(parameter).pop(name, None)
+        parameter.grad_sample = None  # type: ignore[attr-defined]
+        parameter._forward_counter = 0  # type: ignore[attr-defined]
+    for module in modules:
+        for name in ("activations", "max_batch_len"):
+            vars(module).pop(name, None)
 
 
 def _convert(model: nn.Module) -> None:

@@ -8,6 +8,7 @@ optimizer underneath is guarded as well: stepping it directly, on raw gradients,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -67,6 +68,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
             self._clip = self._inner.clip_and_accumulate
             self._inner.clip_and_accumulate = self._clip_finite
         self._base, self._model, self._mode = base, model, mode
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._modules = list(model.modules())
         self._noise, self._group, self._on_step = noise, group, on_step
         self._ticket: Ticket | None = None
         self._clipped: list[torch.Tensor] | None = None
@@ -134,7 +137,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._run(self._ticket, piece)
         return result
 
-    def begin(self, ticket: Ticket | None) -> None:
+    def begin(self, ticket: Ticket) -> None:
         """Drops whatever an unfinished logical batch left, and works on this ticket now."""
         self._ticket = ticket
         self._inner._step_skip_queue.clear()
@@ -145,16 +148,15 @@ class PrivateOptimizer(torch.optim.Optimizer):
         """Makes ready for the gradients of one physical batch."""
         ticket.hand_out(piece)
         self._clipped = None
-        models.reset(self._model)
+        models.reset(self._parameters, self._modules)
 
     def step_on_nothing(self, ticket: Ticket) -> None:
         """The step of a logical batch without records: noise alone."""
         self.receive(ticket, Piece(size=0, last=True))
         self.zero_grad()
-        parameters = self._inner.params
-        for parameter in parameters:
+        for parameter in self._inner.params:
             parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
-        self._clipped = [torch.zeros_like(p) for p in parameters]
+        self._clipped = [torch.zeros_like(p) for p in self._inner.params]
         self.step()
 
     def clipping_loss(self, loss_fn: nn.Module) -> Any:
@@ -198,7 +200,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
             inner.step()
         finally:
             self._inside = False
-            for parameter in inner.params:
+            for parameter in self._inner.params:
                 # Used up; torch's expanded weights refuse to run the model while they are there.
                 parameter.grad_sample = None
         if piece.last:
@@ -255,7 +257,9 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
 
 def _finite(tensors: Iterable[torch.Tensor]) -> bool:
-    return all(bool(tensor.isfinite().all()) for tensor in tensors)
+    # One sum is cheaper than looking at each value; finite ones may overflow, which only
+    # means a second look.
+    return all(math.isfinite(float(tensor.sum())) for tensor in tensors)
 
 
 def _samples(parameter: nn.Parameter, mode: GradSampling) -> int:
