@@ -156,6 +156,29 @@ def test_the_progress_line(run, capsys):
     assert "/8 noise 2 batch 40" in out
 
 
+def test_a_run_goes_on_from_its_checkpoint(run, tmp_path):
+    """Stopped after 3 of 6 epochs by an exception, it ends as one that was not."""
+    path = tmp_path / "run.pt"
+    options = {"signal": CorrectCount(public=True), "epochs": 6}
+
+    def interrupt(engine, record):
+        if record.epoch == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(checkpoint=path, callbacks=[interrupt], policy=AdaptNoise(every=2), **options)
+    gate = dm.Filter(epsilon=8, delta=1e-6)
+    resumed = run(gate, checkpoint=path, policy=AdaptNoise(every=2), **options)
+    whole = run(policy=AdaptNoise(every=2), **options)
+    assert [record.epoch for record in resumed] == [1, 2, 3, 4, 5, 6]
+    for one, other in zip(resumed, whole, strict=True):
+        assert one.noise_multiplier == other.noise_multiplier
+        assert one.accuracy == other.accuracy
+        assert one.epsilon == pytest.approx(other.epsilon, rel=1e-9)
+    again = run(checkpoint=path, policy=AdaptNoise(every=2), **options)
+    assert again.epochs == resumed.epochs
+
+
 def test_a_strange_file_is_refused(tmp_path):
     path = tmp_path / "history.json"
     for content in ({}, {"version": 9}, {"version": 1, "epochs": [{"epoch": 1}]}):

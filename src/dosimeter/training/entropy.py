@@ -63,8 +63,7 @@ class PoissonSampler:
     """
 
     def __init__(self, count: int, seed: tuple[int, ...] | None) -> None:
-        self._count = count
-        self._seeded = seed is not None
+        self._count, self._seed = count, seed
         entropy = list(seed) if seed is not None else int.from_bytes(os.urandom(32), "little")
         self._random = np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(entropy)))
 
@@ -75,9 +74,14 @@ class PoissonSampler:
 
     def state(self) -> dict[str, Any] | None:
         """What repeats the batches to come; None without a seed."""
-        return dict(self._random.bit_generator.state) if self._seeded else None
+        if self._seed is None:
+            return None
+        return {"seed": list(self._seed), "generator": dict(self._random.bit_generator.state)}
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Goes on from a saved state, if both runs are seeded."""
-        if self._seeded and state is not None:
-            self._random.bit_generator.state = state
+        """Goes on from a saved state, if it is of the same seed and the same process.
+
+        Two processes on one stream would draw alike, and their records not independently.
+        """
+        if self._seed is not None and state is not None and state["seed"] == list(self._seed):
+            self._random.bit_generator.state = state["generator"]

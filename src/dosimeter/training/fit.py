@@ -8,9 +8,11 @@ so loss and accuracy come from public data. Give none and they stay empty.
 from __future__ import annotations
 
 import math
+import os
+import pathlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -57,6 +59,8 @@ def fit(
     progress: bool = True,
     name: str = "training",
     seed: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    spends_kept: bool = False,
     **options: Any,
 ) -> History:
     """Trains a classifier in place until the epochs, the gate or a policy end it.
@@ -80,37 +84,31 @@ def fit(
         progress: Whether to show a live line (needs rich).
         name: What the line is called.
         seed: Makes the run repeatable and its noise predictable.
+        checkpoint: A file to write after every epoch, and to go on from if it is there.
+        spends_kept: Says that the gate outlived the run that wrote the checkpoint and holds
+            its spends; otherwise they are charged again.
         **options: Anything else that `PrivateEngine.make_private` takes.
     """
     policies = [policy] if isinstance(policy, Policy) else list(policy)
     _require_signal(policies, signal, public)
     arguments.count("epochs", epochs)
-    engine = PrivateEngine(gate, seed=seed)
-    make = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.5))
-    plain = make(p for p in model.parameters() if p.requires_grad)
-    private, stepper, loader = engine.make_private(
-        model, plain, dataset, noise_multiplier=noise_multiplier, batch_size=batch_size,
-        max_grad_norm=max_grad_norm, **options,
-    )  # fmt: skip
+    options = {
+        "noise_multiplier": noise_multiplier,
+        "batch_size": batch_size,
+        "max_grad_norm": max_grad_norm,
+        **options,
+    }
     run = _Run(
-        engine=engine,
-        model=private,
-        optimizer=stepper,
-        loader=loader,
-        loss_fn=engine.private_loss(loss_fn or nn.CrossEntropyLoss()),
-        policies=policies,
-        signal=signal,
-        private_data=dataset,
-        public_data=public,
+        PrivateEngine(gate, seed=seed), policies, signal, private_data=dataset, public_data=public
     )
-    for each in policies:
-        each.begin(engine)
-    history = History(records=engine.records)
+    run.prepare(model, optimizer, loss_fn, options)
+    history = History(records=run.engine.records)
+    told = [*callbacks, *writing(writer), *run.keeping(history, checkpoint, spends_kept)]
     limit = float(getattr(gate, "limit", math.inf))
-    with Bar(name, epochs, limit, show=progress and engine.group.rank == 0) as bar:
-        _epochs(run, history, epochs, [bar_callback(bar), *callbacks, *writing(writer)])
+    with Bar(name, epochs, limit, show=progress and run.engine.group.rank == 0) as bar:
+        _epochs(run, history, epochs, [bar_callback(bar), *told])
         bar.end()
-    history.guarantee = str(engine.guarantee())
+    history.guarantee = str(run.engine.guarantee())
     return history
 
 
@@ -119,19 +117,71 @@ class _Run:
     """What stays the same from epoch to epoch."""
 
     engine: PrivateEngine
-    model: nn.Module
-    optimizer: PrivateOptimizer
-    loader: PrivateLoader
-    loss_fn: Callable[..., Any]
     policies: list[Policy]
     signal: Signal | None
     private_data: Records
     public_data: Records | None
+    model: nn.Module = field(init=False)
+    optimizer: PrivateOptimizer = field(init=False)
+    loader: PrivateLoader = field(init=False)
+    loss_fn: Callable[..., Any] = field(init=False)
+
+    def prepare(
+        self,
+        model: nn.Module,
+        optimizer: MakeOptimizer | None,
+        loss_fn: nn.Module | None,
+        options: dict[str, Any],
+    ) -> None:
+        """Makes everything private and lets the policies set how to begin."""
+        make = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.5))
+        plain = make(p for p in model.parameters() if p.requires_grad)
+        parts = self.engine.make_private(model, plain, self.private_data, **options)
+        self.model, self.optimizer, self.loader = parts
+        self.loss_fn = self.engine.private_loss(loss_fn or nn.CrossEntropyLoss())
+        for policy in self.policies:
+            policy.begin(self.engine)
+
+    def keeping(
+        self, history: History, path: str | os.PathLike[str] | None, spends_kept: bool
+    ) -> list[Callback]:
+        """Goes on from a checkpoint if there is one, and gives what writes the next ones."""
+        if path is None:
+            return []
+        self.resume(history, pathlib.Path(path), spends_kept=spends_kept)
+        return [self.saving(history, pathlib.Path(path))]
+
+    def saving(self, history: History, path: pathlib.Path) -> Callback:
+        """Writes a checkpoint after each epoch, whole or not at all."""
+
+        def save(engine: PrivateEngine, _: Epoch) -> None:
+            if engine.group.rank != 0:
+                return
+            state = {
+                "engine": engine.state_dict(),
+                "policies": [policy.state() for policy in self.policies],
+                "history": history.state(),
+            }
+            part = path.with_name(path.name + ".part")
+            torch.save(state, part)
+            part.replace(path)
+
+        return save
+
+    def resume(self, history: History, path: pathlib.Path, *, spends_kept: bool) -> None:
+        """Goes on from a checkpoint, if there is one."""
+        if not path.exists():
+            return
+        state = torch.load(path)
+        self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
+        for policy, remembered in zip(self.policies, state["policies"], strict=True):
+            policy.restore(remembered)
+        history.epochs.extend(History.from_state(state["history"]).epochs)
 
 
 def _epochs(run: _Run, history: History, epochs: int, callbacks: list[Callback]) -> None:
     engine = run.engine
-    for number in range(1, epochs + 1):
+    for number in range(len(history) + 1, epochs + 1):
         start, steps = time.perf_counter(), engine.steps
         noise, batch = engine.noise_multiplier, engine.batch_size
         _train(run)

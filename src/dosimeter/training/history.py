@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +87,7 @@ class History:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the history as JSON."""
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({"version": _VERSION, **dataclasses.asdict(self)}, file, indent=1)
+            json.dump(self.state(), file, indent=1)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> History:
@@ -97,14 +97,27 @@ class History:
             StateError: The file holds something else.
         """
         with open(path, encoding="utf-8") as file:
-            fields: dict[str, Any] = json.load(file)
+            return cls.from_state(json.load(file))
+
+    def state(self) -> dict[str, Any]:
+        """The history as plain JSON values."""
+        return {"version": _VERSION, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> History:
+        """The history that `state` described.
+
+        Raises:
+            StateError: It describes something else.
+        """
         try:
+            fields = dict(state)
             if fields.pop("version") != _VERSION:
                 raise ValueError("another version")
             epochs = [_epoch(values) for values in fields.pop("epochs")]
             return cls(epochs=epochs, **fields)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(f"{path} must hold a history as save() wrote it: {error}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"state must be that of a history: {error}") from error
 
     def plot(self) -> Figure:
         """Accuracy, epsilon, noise and batch size against epochs."""
@@ -166,6 +179,7 @@ def _repeat(
     return again.noise_multiplier, again.batch_size, again.stopped
 
 
-def _epoch(values: dict[str, Any]) -> Epoch:
-    signal = values.pop("signal")
-    return Epoch(signal=None if signal is None else Reading(**signal), **values)
+def _epoch(values: Mapping[str, Any]) -> Epoch:
+    fields = dict(values)
+    signal = fields.pop("signal")
+    return Epoch(signal=None if signal is None else Reading(**signal), **fields)
