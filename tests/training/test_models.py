@@ -6,6 +6,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
+from dosimeter.errors import TicketError
 from dosimeter.training import PrivateEngine
 
 
@@ -62,6 +63,42 @@ def test_frozen_batch_norm_is_allowed_and_stays_frozen(build, train):
 def test_other_unsupported_layers_are_refused(build):
     with pytest.raises(ValueError, match="per-record gradients"):
         build(model=nn.Sequential(nn.LSTM(6, 2)))
+
+
+class Remembers(nn.Module):
+    """A layer without parameters that keeps a mean of what it saw."""
+
+    def __init__(self, *, in_place):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+        self.in_place = in_place
+
+    def forward(self, x):
+        mean = 0.9 * self.mean + 0.1 * x.mean(dim=0).detach()
+        if self.in_place:
+            self.mean.copy_(mean)
+        else:
+            self.mean = mean
+        return x
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_buffer_that_learns_from_raw_data_is_refused(build, train, snapshot, in_place):
+    parts = build(model=nn.Sequential(Remembers(in_place=in_place), nn.Linear(6, 2)))
+    before = snapshot(parts)[0]
+    with pytest.raises(TicketError, match="raw data"):
+        train(parts)
+    assert all(torch.equal(a, b) for a, b in zip(before, snapshot(parts)[0], strict=True))
+
+
+def test_constant_buffers_and_loaded_weights_are_fine(build, train):
+    layer = Remembers(in_place=True)
+    layer.forward = lambda x: x + layer.mean
+    parts = build(model=nn.Sequential(layer, nn.Linear(6, 2)))
+    train(parts)
+    parts.base.load_state_dict({k: v.clone() for k, v in parts.base.state_dict().items()})
+    train(parts)
+    assert parts.engine.steps == 10
 
 
 def test_eval_mode_is_refused(build, classifier):

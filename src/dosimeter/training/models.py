@@ -21,6 +21,8 @@ from opacus.grad_sample import (
 from opacus.validators import ModuleValidator
 from torch import nn
 
+from dosimeter.errors import TicketError
+
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
@@ -86,6 +88,37 @@ def reset(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> N
     for module in modules:
         for name in ("activations", "max_batch_len"):
             vars(module).pop(name, None)
+
+
+class BufferWatch:
+    """Notices when a pass over a batch changes a buffer, which would then hold raw data.
+
+    Opacus refuses such layers where they have trainable parameters; this finds the others.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._holders = [(m, name) for m in model.modules() for name in m._buffers]
+        self._seen: list[tuple[int, int]] = []
+
+    def start(self) -> None:
+        """Takes the buffers as they are now."""
+        self._seen = self._versions()
+
+    def require_unchanged(self) -> None:
+        """Raises if a buffer was written to since."""
+        for (module, name), before, now in zip(
+            self._holders, self._seen, self._versions(), strict=True
+        ):
+            if before != now:
+                raise TicketError(
+                    f"model must not write to its buffers while it trains, got a new {name!r} in "
+                    f"{type(module).__name__}: it would keep raw data. Make it constant, or "
+                    "leave the layer out."
+                )
+
+    def _versions(self) -> list[tuple[int, int]]:
+        buffers = [module._buffers[name] for module, name in self._holders]
+        return [(0, 0) if b is None else (id(b), b._version) for b in buffers]
 
 
 def _convert(model: nn.Module) -> None:

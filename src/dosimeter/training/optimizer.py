@@ -70,6 +70,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._base, self._model, self._mode = base, model, mode
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._modules = list(model.modules())
+        self._buffers = models.BufferWatch(model)
         self._noise, self._group, self._on_step = noise, group, on_step
         self._ticket: Ticket | None = None
         self._clipped: list[torch.Tensor] | None = None
@@ -133,6 +134,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
             )
         # From here on the piece is used up, whatever happens: noise is never drawn twice for it.
         piece = self._ticket.redeem()
+        self._buffers.require_unchanged()
         self._require_gradients(piece)
         self._run(self._ticket, piece)
         return result
@@ -149,6 +151,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         ticket.hand_out(piece)
         self._clipped = None
         models.reset(self._parameters, self._modules)
+        self._buffers.start()
 
     def step_on_nothing(self, ticket: Ticket) -> None:
         """The step of a logical batch without records: noise alone."""

@@ -91,7 +91,8 @@ class Signal(ABC):
         """Pays, computes, and releases one reading.
 
         Args:
-            model: Run in eval mode, without gradients, and put back into its mode.
+            model: Run in eval mode, without gradients, and put back into its mode; it must
+                then treat every record by itself.
             dataset: Gives (input, label) pairs.
             gate: What is charged: the engine, or any gate. Not needed on public data.
 
