@@ -175,6 +175,23 @@ def test_signals_and_policies_are_the_same_on_all_ranks(together):
     assert second["calls"] == 0
 
 
+def told_to_stop_job():
+    """Rank 0 alone is told to stop; the others must not wait for it."""
+    engine, _, wrapped, optimizer, loader = made(Counting(dm.Odometer(delta=1e-6)))
+    if distributed.get_rank() == 0:
+        engine.after_step(lambda: engine.steps == 3 and engine.stop("enough"))
+    for _ in range(3):
+        loop(wrapped, optimizer, loader)
+    return [engine.steps, engine.stopped, str(engine.guarantee())]
+
+
+def test_rank_0_stops_them_all(together):
+    first, second = together(told_to_stop_job)
+    assert first[:2] == second[:2] == [3, "enough"]
+    assert "odometer" in first[2]
+    assert "epsilon 0.0" not in second[2]
+
+
 def failing_job():
     class Broken(Counting):
         def spend(self, cost, count=1):
@@ -194,4 +211,4 @@ def test_no_rank_waits_for_a_gate_that_failed(together):
     assert second == ["DosimeterError", 0]
 
 
-JOBS = (noise_job, stopping_job, policy_job, failing_job)
+JOBS = (noise_job, stopping_job, policy_job, told_to_stop_job, failing_job)

@@ -100,9 +100,9 @@ class PrivateEngine(Controls):
     def _draw(self) -> Ticket | None:
         """Pays for the next logical batch: its ticket, or None if there will be none."""
         self._void_ticket()
+        self._stopped, settings = self._group.lead(lambda: (self._stopped, self._settings))
         if self._stopped is not None:
             return None
-        settings = self._group.lead(lambda: self._settings)
         try:
             self.spend(settings.cost)
         except BudgetExceeded:
@@ -132,8 +132,8 @@ class PrivateEngine(Controls):
 
     def guarantee(self) -> TrainingGuarantee:
         """What holds for all that was trained so far, in words that can be quoted."""
-        words = getattr(self._gate, "guarantee", None)
-        said = str(words()) if callable(words) else f"epsilon {self.epsilon!r} by its gate"
+        words = getattr(self._gate, "guarantee", None) if self._group.rank == 0 else None
+        said = str(words()) if callable(words) else f"epsilon {self.epsilon!r} by the gate it used"
         return TrainingGuarantee(said, seeded=self._seed is not None)
 
     # -- what the engine is doing --------------------------------------------------------
