@@ -14,7 +14,8 @@ Wrong arguments raise plain TypeError and ValueError.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dosimeter.rdp import Cost
@@ -51,6 +52,10 @@ class BudgetExceeded(DosimeterError):
         super().__init__(
             f"{count} x {cost} refused: {reason} (spent {spent:.6g}, limit {limit:.6g}); {way_out}"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = ("cost", "count", "spent", "limit", "affordable", "reason")
+        return partial(type(self), **{name: getattr(self, name) for name in names}), ()
 
 
 class StateError(DosimeterError, ValueError):

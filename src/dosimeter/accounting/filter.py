@@ -110,7 +110,8 @@ class Filter(Account):
             after = self._after(asked)
             if after is None:
                 raise self._refusal(cost, count, self._tally.plus(asked))
-            self._tally, self._tangent = after
+            tally, self._tangent = after
+            self._tally = tally
 
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
@@ -146,8 +147,9 @@ class Filter(Account):
         except (TypeError, ValueError) as error:
             raise StateError(f"state must describe a filter: {error}") from error
         restored._tangent = restored._mixture.tangent(restored._tally.rdp)
-        within = min(restored._tangent.epsilon - 1e-7, restored._tally.pure_epsilon)
-        if not within <= restored._limit:
+        within = min(restored._tangent.epsilon, restored._tally.pure_epsilon)
+        # Spends are admitted by bounds that may be finer than a fresh solve.
+        if not within <= restored._limit + 1e-7 * max(1.0, restored._limit):
             raise StateError(f"state must be within its limit {restored._limit}, got {within}")
         return restored
 

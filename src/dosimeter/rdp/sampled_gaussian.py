@@ -50,6 +50,11 @@ class SampledGaussian(Cost):
             self, "noise_multiplier", arguments.positive("noise_multiplier", self.noise_multiplier)
         )
 
+    @property
+    def _rate(self) -> float:
+        """The rate, raised where its logarithm or its inverse would leave the range of a float."""
+        return max(self.sample_rate, 1e-290)
+
     def _curve(self, orders: Orders) -> FloatArray:
         if self.sample_rate == 1.0:
             return Gaussian(self.noise_multiplier)._curve(orders)
@@ -69,7 +74,7 @@ class SampledGaussian(Cost):
 
     def _at_whole(self, orders: tuple[int, ...]) -> FloatArray:
         """log1p of sum over k >= 2 of C(a,k) (1-q)^(a-k) q^k (e^{k(k-1)/2s^2} - 1), over a - 1."""
-        q, s = self.sample_rate, self.noise_multiplier
+        q, s = self._rate, self.noise_multiplier
         terms = _binomial_terms(orders)
         growth = terms.pairs / s / s
         log_growth = np.where(
@@ -109,7 +114,7 @@ class SampledGaussian(Cost):
 
     def _log_ratio(self, t: FloatArray) -> FloatArray:
         """log(1 - q + q e^{t/s - 1/2s^2}), the loss at noise t standard deviations."""
-        q, s = self.sample_rate, self.noise_multiplier
+        q, s = self._rate, self.noise_multiplier
         shift = t / s - 0.5 / s / s
         far = math.log(q) + shift + np.log1p((1 - q) / q * np.exp(-np.maximum(shift, 30.0)))
         return np.where(shift > 30, far, np.log1p(q * np.expm1(np.minimum(shift, 30.0))))
