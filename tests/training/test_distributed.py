@@ -177,7 +177,7 @@ def test_signals_and_policies_are_the_same_on_all_ranks(together):
 
 def told_to_stop_job():
     """Rank 0 alone is told to stop; the others must not wait for it."""
-    engine, _, wrapped, optimizer, loader = made(Counting(dm.Odometer(delta=1e-6)))
+    engine, _, wrapped, optimizer, loader = made(dm.Odometer(delta=1e-6))
     if distributed.get_rank() == 0:
         engine.after_step(lambda: engine.steps == 3 and engine.stop("enough"))
     for _ in range(3):
