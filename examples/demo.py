@@ -109,7 +109,7 @@ def train(way: Way, repeats: int) -> list[History]:
                 policy=way.policy(),
                 signal=CorrectCount(noise_multiplier=20),
                 public=public,
-                name=f"{way.name:<14} {repeat + 1:2}/{repeats}",
+                name=f"{way.name:<14} {repeat + 1}/{repeats}",
             )
         )
     return histories
@@ -217,7 +217,7 @@ a policy looked at, is part of the epsilon shown.</p>
 def main() -> None:
     """Trains, prints the table and writes the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=10, help="runs of each way")
+    parser.add_argument("--repeats", type=int, default=8, help="runs of each way")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("dosimeter-demo.html"))
     options = parser.parse_args()
     # Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.
