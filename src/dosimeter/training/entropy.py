@@ -27,7 +27,7 @@ class NoiseSource:
     def __init__(self, device: torch.device, seed: int | None) -> None:
         self.generator = torch.Generator(device)
         self._seeded = seed is not None
-        self._blank = torch.Generator().manual_seed(0).get_state()
+        self._blank = _blank_state()
         if seed is not None:
             self.generator.manual_seed(seed)
 
@@ -52,6 +52,22 @@ class NoiseSource:
         """Goes on from a saved state, if both runs are seeded."""
         if self._seeded and state is not None:
             self.generator.set_state(state)
+
+
+def _blank_state() -> torch.Tensor:
+    """The state of a fresh CPU generator, if it is laid out as this module believes.
+
+    A Mersenne twister seeded with 0 begins with the words 0, 1, 1812433255 (Matsumoto and
+    Nishimura 1998, initialisation of 2002). Were they elsewhere, entropy would go astray.
+    """
+    state = torch.Generator().manual_seed(0).get_state()
+    words = state.numpy().view(np.uint64)
+    if len(words) < _HEAD + _WORDS or words[_HEAD : _HEAD + 3].tolist() != [0, 1, 1812433255]:
+        raise RuntimeError(
+            f"torch must keep its CPU generator as known to this version, got {torch.__version__} "
+            "with another layout. Use a version of torch that dosimeter was tested with."
+        )
+    return state
 
 
 class PoissonSampler:
