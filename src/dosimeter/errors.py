@@ -4,6 +4,7 @@
     Exception
     └── DosimeterError
         ├── BudgetExceeded      a spend was refused; nothing changed
+        ├── TicketError         a training step without a batch paid for (also a RuntimeError)
         └── StateError          a saved state cannot be used (also a ValueError)
     UserWarning
     └── UnsoundRuleWarning      a published rule that does not keep its promise
@@ -59,6 +60,10 @@ class BudgetExceeded(DosimeterError):
 
 class StateError(DosimeterError, ValueError):
     """A saved state is of another kind or version, incomplete, or was edited."""
+
+
+class TicketError(DosimeterError, RuntimeError):
+    """A training step was asked for without a batch that was paid for and not yet used."""
 
 
 class UnsoundRuleWarning(UserWarning):
