@@ -439,7 +439,11 @@ class TestArguments:
         assert isinstance(engine, dm.Gate)
         engine.spend(dm.Gaussian(100.0))
         assert engine.spends == 1
-        with pytest.raises(TypeError, match="a checkpoint can hold"):
-            engine.spend(dm.Curve([2.0], [0.1]))
+
+        class Unwritten(dm.Gaussian):
+            """A cost that a checkpoint could not hold."""
+
+        with pytest.raises(TypeError, match="to be written down"):
+            engine.spend(Unwritten(100.0))
         assert engine.spends == 1
         assert dataclasses.is_dataclass(engine.guarantee())

@@ -7,18 +7,14 @@ and never removes any.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from dosimeter.errors import StateError
-from dosimeter.rdp import Cost, Gaussian, Laplace, PureDp, SampledGaussian, Zcdp
+from dosimeter.rdp import Cost
+from dosimeter.rdp.plain import from_plain, to_plain
 
 VERSION = 1
-
-_KINDS: dict[str, type[Cost]] = {
-    kind.__name__: kind for kind in (Gaussian, Laplace, PureDp, SampledGaussian, Zcdp)
-}
 
 _FIELDS = frozenset(
     [
@@ -26,26 +22,6 @@ _FIELDS = frozenset(
         *("records", "steps", "spends", "gate"),
     ]
 )
-
-
-def encode(cost: Cost) -> dict[str, Any]:
-    """A cost as plain values."""
-    name = type(cost).__name__
-    if _KINDS.get(name) is not type(cost) or not dataclasses.is_dataclass(cost):
-        raise TypeError(
-            f"cost must be one that a checkpoint can hold ({', '.join(_KINDS)}), got {cost!r}. "
-            "Spend anything else on the gate itself."
-        )
-    return {"kind": name, **dataclasses.asdict(cost)}
-
-
-def decode(value: Mapping[str, Any]) -> Cost:
-    """The cost that `encode` wrote."""
-    fields = dict(value)
-    try:
-        return _KINDS[fields.pop("kind")](**fields)
-    except (KeyError, TypeError, ValueError) as error:
-        raise StateError(f"state must hold costs as state_dict() wrote them: {error}") from error
 
 
 class Spends:
@@ -68,7 +44,7 @@ class Spends:
 
     def state(self) -> dict[str, Any]:
         """The spends as plain values."""
-        return {"run": self.run, "costs": [[encode(c), n] for c, n in self._costs]}
+        return {"run": self.run, "costs": [[to_plain(cost), count] for cost, count in self._costs]}
 
     def missing(self, saved: Spends, *, kept: bool) -> list[tuple[Cost, int]]:
         """Which of the saved spends the gate still has to be charged with: all or none.
@@ -96,6 +72,9 @@ def read(state: Mapping[str, Any], *, records: int) -> Spends:
             f"state must be of a run on {records} records, got one on {state['records']!r}"
         )
     spends = Spends(str(state["spends"]["run"]))
-    for cost, count in state["spends"]["costs"]:
-        spends.add(decode(cost), int(count))
+    try:
+        for cost, count in state["spends"]["costs"]:
+            spends.add(from_plain(cost), int(count))
+    except (TypeError, ValueError) as error:
+        raise StateError(f"state must hold costs as state_dict() wrote them: {error}") from error
     return spends

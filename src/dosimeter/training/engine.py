@@ -19,6 +19,7 @@ from torch import nn
 from dosimeter.accounting import Gate
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
+from dosimeter.rdp.plain import to_plain
 from dosimeter.training import checkpoint, ghost, models
 from dosimeter.training.assembly import Hooks, Options, Parts, assemble, settings_for
 from dosimeter.training.controls import Controls
@@ -89,7 +90,7 @@ class PrivateEngine(Controls):
         Raises:
             BudgetExceeded: The gate refused. Nothing has changed.
         """
-        checkpoint.encode(cost)
+        to_plain(cost)  # what a checkpoint cannot hold is refused before it is spent
         self._told_epsilon = self._group.lead(lambda: self._spend(cost, count))
         self._ledger.add(cost, count)
 
