@@ -16,7 +16,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from dosimeter import arguments
 from dosimeter.rdp.cost import Cost, interpolate
@@ -137,11 +136,13 @@ def _binomial_terms(orders: tuple[int, ...]) -> _Terms:
     k = np.concatenate([np.arange(2, a + 1, dtype=np.float64) for a in orders])
     sizes = np.array([a - 1 for a in orders], dtype=np.intp)
     a = np.repeat(np.array(orders, dtype=np.float64), sizes)
+    log_factorial = np.array([math.lgamma(i + 1.0) for i in range(max(orders) + 1)])
+    total, chosen = a.astype(np.intp), k.astype(np.intp)
     return _Terms(
         k=k,
         rest=a - k,
         pairs=k * (k - 1.0) / 2.0,
-        log_choose=gammaln(a + 1) - gammaln(k + 1) - gammaln(a - k + 1),
+        log_choose=log_factorial[total] - log_factorial[chosen] - log_factorial[total - chosen],
         starts=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp),
         sizes=sizes,
     )
