@@ -159,7 +159,7 @@ class Filter(Account):
         if not tally.delta <= self._approx_delta:
             return None
         # A curve does not fall, so its last value tells whether it is finite throughout.
-        if asked.rdp[-1] < math.inf:
+        if asked.rdp.item(-1) < math.inf:
             bound = self._tangent.after(asked.rdp)
             if bound <= self._limit:
                 return tally, Tangent(bound, self._tangent.slope)

@@ -43,10 +43,12 @@ class Tally(NamedTuple):
 
     def plus(self, other: Tally) -> Tally:
         """The sum of two tallies."""
+        rdp = self.rdp + other.rdp
+        rdp *= UP
         return Tally(
-            (self.rdp + other.rdp) * UP,
+            rdp,
             _sum_up(self.pure_epsilon, other.pure_epsilon),
-            _sum_up(self.delta, other.delta),
+            _sum_up(self.delta, other.delta) if other.delta else self.delta,
         )
 
     def times(self, count: int) -> Tally:
