@@ -8,13 +8,8 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
-from dosimeter.accounting.priced.menu import (
-    Losses,
-    Menu,
-    lattice_index,
-    lattice_level,
-    make_menu,
-)
+from dosimeter.accounting.priced.losses import Direction
+from dosimeter.accounting.priced.menu import Losses, Menu, lattice_level, make_menu
 from dosimeter.accounting.priced.rates import Item, Scale
 from dosimeter.attack import FiniteMechanism, Step, play
 
@@ -315,10 +310,9 @@ class TestExactAdversaries:
         """So the table is not slack: the policy that knows V reaches 0.95 of it, exactly."""
         epsilon, quanta = 3.0, 6
         items = (Item(self.ONE, 1, 1), Item(self.TWO, 1, 1))
-        level = lattice_level(epsilon)
-        losses = Losses(Scale.of(self.ONE, epsilon, DELTA), DELTA, level)
-        tables = losses.tables(items, epsilon)
-        share = max(table.value(quanta, lattice_index(epsilon, level)) for table in tables)
+        losses = Losses(Scale.of(self.ONE, epsilon, DELTA), DELTA, lattice_level(epsilon))
+        tables = [losses.table(items, way, epsilon) for way in Direction]
+        share = max(table.value(quanta, epsilon) for table in tables)
         menu = Menu(epsilon, share, quanta, items)
 
         def new_gate():

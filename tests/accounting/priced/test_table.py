@@ -54,8 +54,8 @@ def test_equals_the_enumeration_of_all_strategies(menu, quanta):
     with mp.workdps(50):
         for index in (-2, 0, 1, 2, 5, 8, 11):
             exact = enumerated(bundles, quanta, -index)
-            value = table.value(quanta, index)
-            assert value >= exact
+            value = table.level(quanta)[60 - index]
+            assert table.value(quanta, index * STEP) >= value >= exact
             assert value == pytest.approx(float(exact), rel=2e-13, abs=1e-300)
             assert value * table.shrinkage(quanta) <= exact
 
@@ -77,7 +77,7 @@ def test_no_listed_strategy_beats_the_table():
                 loss += (bought.lo + outcome * (len(bought.p) - 1)) * STEP
             value += chance * max(0.0, -math.expm1(-loss))
         best = max(best, value)
-    assert best == pytest.approx(table.value(3, 2), rel=1e-12)
+    assert best == pytest.approx(table.value(3, 2 * STEP), rel=1e-9)
 
 
 def sgd_tables(level, fine):
@@ -120,7 +120,7 @@ def test_the_maximising_policy_gets_what_the_table_says_on_a_finer_lattice():
             after = np.where(choice == number, expected(value, bundle.loss), after)
         value = after
     reached = value[-low * scale - round(epsilon / step) * scale]
-    claimed = table.value(quanta, round(epsilon / step))
+    claimed = table.value(quanta, round(epsilon / step) * step)
     assert 0.95 * claimed <= reached <= claimed
     assert {0, 1} <= used
 
@@ -143,4 +143,16 @@ def test_ends_of_the_grid_only_raise_the_value():
     for low, high in ((-900, 300), (-850, 50), (-810, 5)):
         narrow = ValueTable(coarse, low, high)
         for quanta in (1, 5, 20):
-            assert narrow.value(quanta, 800) >= wide.value(quanta, 800) * (1 - 1e-13)
+            assert narrow.value(quanta, 3.2) >= wide.value(quanta, 3.2) * (1 - 1e-13)
+
+
+def test_between_lattice_points_the_value_is_linear_in_u():
+    coarse, _ = sgd_tables(4, 4)
+    table = ValueTable(coarse, -900, 300)
+    step = table.step
+    low, high = table.value(5, 500 * step), table.value(5, 499 * step)
+    for share in (0.25, 0.5, 0.9):
+        u = math.exp(500 * step) * (1 - share) + math.exp(499 * step) * share
+        value = table.value(5, math.log(u))
+        assert value == pytest.approx(low * (1 - share) + high * share, rel=1e-7)
+        assert low <= value <= high

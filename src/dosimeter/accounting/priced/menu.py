@@ -15,21 +15,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dosimeter.accounting.priced.lattice import FINE, UNIT, Measure, Runs, step_of
+from dosimeter.accounting.priced.lattice import FINE, Measure, Runs, step_of
 from dosimeter.accounting.priced.losses import Direction, single_loss, symmetric
-from dosimeter.accounting.priced.rates import Item, Scale, exchange
+from dosimeter.accounting.priced.rates import Item, Scale, items_at, lowered
 from dosimeter.accounting.priced.table import Bundle, ValueTable, grid
 from dosimeter.rdp import Cost
 
-_QUANTA = 256
-_MOST_QUANTA = 2 * _QUANTA
+_MOST_QUANTA = 1000
 _PRODUCTS = 80
 """More products than any composition needs; each may prune its share of the tails."""
 
 _PRUNED = 1e-5
 _LIFTED = 1e-4
-_LOSS_OF_CAPACITY = 0.01
-"""A pair of nominal and item may cost the nominal mechanism this share of its quanta."""
+_SHORT = 4
+_LOSS_OF_CAPACITY = 0.02
+_LOSS_OF_A_PAIR = 0.01
+"""Shares of its quanta that the whole menu, or one other item, may cost the nominal one."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Menu:
     """Items and the number of quanta that keep every adaptive use of them within (epsilon, delta).
 
     Attributes:
-        epsilon: The budget, rounded down to the lattice.
+        epsilon: The budget.
         delta: What the worst adaptive adversary may reach.
         quanta: How many quanta may be spent in all.
         items: What they buy; the nominal mechanism first.
@@ -77,33 +78,21 @@ class Losses:
             self._known[key] = loss.pruned(_PRUNED * self._delta / bundles, _LIFTED / bundles)
         return self._known[key]
 
-    def tables(
-        self, items: Sequence[Item], largest_epsilon: float, *, coarser: int = 0
-    ) -> list[ValueTable]:
-        """The value table of each direction; one only if the directions do not differ."""
-        alike = all(symmetric(item.cost) for item in items)
+    def table(
+        self, items: Sequence[Item], way: Direction, largest_epsilon: float, *, coarser: int = 0
+    ) -> ValueTable:
+        """The value table of some items in one direction."""
         level = self.level + coarser
-        return [
-            ValueTable(
-                [
-                    Bundle(self.of(item.cost, item.steps, way).at_level(level), item.price)
-                    for item in items
-                ],
-                *grid(largest_epsilon, step_of(level)),
-            )
-            for way in ([Direction.REMOVE] if alike else Direction)
+        bundles = [
+            Bundle(self.of(item.cost, item.steps, way).at_level(level), item.price)
+            for item in items
         ]
+        return ValueTable(bundles, *grid(largest_epsilon, step_of(level)))
 
 
 def lattice_level(epsilon: float) -> int:
-    """The lattice of a budget: some two thousand points from 0 to epsilon."""
-    return min(8, max(-8, math.floor(math.log2(epsilon / (1500 * FINE)))))
-
-
-def lattice_index(epsilon: float, level: int) -> int:
-    """The last lattice point that is not above epsilon."""
-    index = math.floor(epsilon / step_of(level))
-    return index if index * step_of(level) <= epsilon else index - 1
+    """The lattice of a budget: one to two thousand points from 0 to epsilon."""
+    return min(8, max(-8, math.floor(math.log2(epsilon / (1100 * FINE)))))
 
 
 def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
@@ -116,26 +105,22 @@ def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
     nominal = _checked(costs)[0]
     if not 1e-3 <= epsilon <= 500:
         raise ValueError(f"epsilon must lie between 0.001 and 500 with a menu, got {epsilon!r}")
-    level = lattice_level(epsilon)
-    index = lattice_index(epsilon, level)
     scale = Scale.of(nominal, epsilon, delta)
-    losses = Losses(scale, delta, level)
+    # A short menu can afford a finer lattice.
+    losses = Losses(scale, delta, lattice_level(epsilon) - (len(costs) <= _SHORT))
     for cost in costs:
-        _require_one_run(cost, losses, index, delta)
-    runs = _most_runs(nominal, losses, index, delta)
-    quantum = scale.rdp(nominal) * _steps_of_a_quantum(runs)
-    items = [exchange(cost, quantum, scale.rdp(cost)) for cost in costs]
-    alone = capacity(items[:1], losses, index, delta, coarser=2)
-    if len(items) > 1:
-        items[1:] = [_lowered(items[0], item, alone, losses, index, delta) for item in items[1:]]
-    quanta = capacity(items, losses, index, delta)
+        _require_one_run(cost, losses, epsilon, delta)
+    runs = _most_runs(nominal, losses, epsilon, delta)
+    items = items_at(costs, scale, runs, step_of(losses.level) / epsilon)
+    items = _harmless(items, losses, epsilon, delta)
+    quanta = capacity(items, losses, epsilon, delta)
     for item in items:
         if item.price > quanta:
             raise ValueError(
                 f"menu must hold costs within the budget, got {item.cost} at {item.price} of "
                 f"{quanta} quanta; leave it out and spend it off the menu"
             )
-    return Menu(index * step_of(level), delta, quanta, tuple(items))
+    return Menu(epsilon, delta, quanta, tuple(items))
 
 
 def _checked(costs: Sequence[Cost]) -> Sequence[Cost]:
@@ -149,79 +134,90 @@ def _checked(costs: Sequence[Cost]) -> Sequence[Cost]:
     return costs
 
 
-def hockey_stick(loss: Measure, index: int) -> float:
-    """E (1 - e^{epsilon - X})+ at epsilon = index * step, rounded up."""
-    x = (loss.lo + np.arange(len(loss.p)) - index) * loss.step
+def hockey_stick(loss: Measure, epsilon: float) -> float:
+    """E (1 - e^{epsilon - X})+, to about twelve digits."""
+    x = (loss.lo + np.arange(len(loss.p))) * loss.step - epsilon
     gain = np.where(x > 0, -np.expm1(-np.maximum(x, 0.0)), 0.0)
-    total = float(gain @ loss.p) + loss.inf
-    return total * (1 + loss.rel) * (1 + 2 * (len(loss.p) + 12) * UNIT)
+    return (float(gain @ loss.p) + loss.inf) * (1 + loss.rel)
 
 
 def least_epsilon(loss: Measure, delta: float) -> float:
     """The first lattice point at which the hockey stick is within delta; infinity if none is."""
     low, high = -1, max(0, loss.lo + len(loss.p))
-    if not hockey_stick(loss, high) <= delta:
+    if not hockey_stick(loss, high * loss.step) <= delta:
         return math.inf
     while high - low > 1:
         middle = (low + high) // 2
-        within = hockey_stick(loss, middle) <= delta
+        within = hockey_stick(loss, middle * loss.step) <= delta
         low, high = (low, middle) if within else (middle, high)
     return high * loss.step
 
 
-def _fits(cost: Cost, steps: int, losses: Losses, index: int, delta: float) -> bool:
-    return all(hockey_stick(losses.of(cost, steps, way), index) <= delta for way in Direction)
+def _fits(cost: Cost, steps: int, losses: Losses, epsilon: float, delta: float) -> bool:
+    return all(hockey_stick(losses.of(cost, steps, way), epsilon) <= delta for way in Direction)
 
 
-def _require_one_run(cost: Cost, losses: Losses, index: int, delta: float) -> None:
-    if _fits(cost, 1, losses, index, delta):
+def _require_one_run(cost: Cost, losses: Losses, epsilon: float, delta: float) -> None:
+    if _fits(cost, 1, losses, epsilon, delta):
         return
     enough = max(least_epsilon(losses.of(cost, 1, way), delta) for way in Direction)
     raise ValueError(
-        f"epsilon must admit one run of each item of the menu, got "
-        f"{index * step_of(losses.level):g}; {cost} needs {enough:.4g} at this delta"
+        f"epsilon must admit one run of each item of the menu, got {epsilon:g}; "
+        f"{cost} needs {enough:.4g} at this delta"
     )
 
 
-def _most_runs(nominal: Cost, losses: Losses, index: int, delta: float) -> int:
-    """About how many runs of the nominal mechanism fit, to one part in sixteen."""
+def _most_runs(nominal: Cost, losses: Losses, epsilon: float, delta: float) -> int:
+    """About how many runs of the nominal mechanism fit, to one part in a thousand."""
     low = 1
-    while low < 2**40 and _fits(nominal, 2 * low, losses, index, delta):
+    while low < 2**40 and _fits(nominal, 2 * low, losses, epsilon, delta):
         low *= 2
-    for bit in (low // 2, low // 4, low // 8, low // 16):
-        if bit and _fits(nominal, low + bit, losses, index, delta):
+    for bit in [low >> place for place in range(1, 11)]:
+        if bit and _fits(nominal, low + bit, losses, epsilon, delta):
             low += bit
     return low
 
 
-def _steps_of_a_quantum(runs: int) -> float:
-    """Whole steps if there are many; a fraction of one, its inverse whole, if there are few."""
-    return float(runs // _QUANTA) if runs >= _QUANTA else 1 / math.ceil(_QUANTA / runs)
-
-
-def capacity(
-    items: Sequence[Item], losses: Losses, index: int, delta: float, *, coarser: int = 0
-) -> int:
+def capacity(items: Sequence[Item], losses: Losses, epsilon: float, delta: float) -> int:
     """The largest number of quanta for which no adaptive adversary passes delta."""
-    epsilon = index * step_of(losses.level)
-    tables = losses.tables(items, epsilon, coarser=coarser)
-    # Rates are a guess, so the coarse table that serves them may look one way only.
-    tables, index = (tables[:1], index >> coarser) if coarser else (tables, index)
+    quanta = _sold(losses.table(items, Direction.REMOVE, epsilon), epsilon, delta, _MOST_QUANTA)
+    if all(symmetric(item.cost) for item in items):
+        return quanta
+    # The other direction is usually the cheaper one, so that a coarser table, which only
+    # overstates V, is enough to say so.
+    rough = losses.table(items, Direction.ADD, epsilon, coarser=1)
+    if rough.value(quanta, epsilon) <= delta:
+        return quanta
+    return _sold(losses.table(items, Direction.ADD, epsilon), epsilon, delta, quanta)
+
+
+def _sold(table: ValueTable, epsilon: float, delta: float, most: int) -> int:
+    """The largest number of quanta up to `most` with V within delta; V grows with them."""
     quanta = 0
-    while quanta < _MOST_QUANTA and all(t.value(quanta + 1, index) <= delta for t in tables):
+    while quanta < most and table.value(quanta + 1, epsilon) <= delta:
         quanta += 1
     return quanta
 
 
-def _lowered(
-    nominal: Item, item: Item, alone: int, losses: Losses, index: int, delta: float
-) -> Item:
-    """The item at the best rate that leaves the nominal mechanism nearly all its quanta."""
-    candidate, factor = item, 1.0
-    for _ in range(40):
-        together = capacity([nominal, candidate], losses, index, delta, coarser=2)
-        if together >= (1 - _LOSS_OF_CAPACITY) * alone:
-            break
-        factor *= 0.93
-        candidate = exchange(item.cost, factor / item.per_run, 1.0)
-    return candidate
+def _harmless(items: list[Item], losses: Losses, epsilon: float, delta: float) -> list[Item]:
+    """The items, at lower rates where they would cost the nominal one much of its quanta.
+
+    Rates are a guess, so a coarse table in one direction is enough to judge them by.
+    """
+
+    def worth(some: Sequence[Item]) -> int:
+        table = losses.table(some, Direction.REMOVE, epsilon, coarser=2)
+        return _sold(table, epsilon, delta, _MOST_QUANTA)
+
+    alone = worth(items[:1])
+    if len(items) == 1 or worth(items) >= (1 - _LOSS_OF_CAPACITY) * alone:
+        return items
+    kept = items[:1]
+    for item in items[1:]:
+        candidate = item
+        for turn in range(1, 40):
+            if worth([items[0], candidate]) >= (1 - _LOSS_OF_A_PAIR) * alone:
+                break
+            candidate = lowered(item, 0.93**turn)
+        kept.append(candidate)
+    return kept

@@ -8,6 +8,7 @@ table says what it is worth, so a bad guess costs tightness and never the guaran
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +16,16 @@ import numpy as np
 from dosimeter.accounting.weights import DEFAULT_ORDERS
 from dosimeter.rdp import Cost
 
-_WASTE = 0.012
-"""What rounding a rate to whole runs and whole quanta may lose, if a small bundle can do it."""
+_QUANTA = 300
+"""About how many quanta a budget is divided into."""
 
-_LARGER_BUNDLES = 8
+_IN_USE = 4
+"""How many items a run is expected to use: each leaves part of a bundle unused at the end."""
+
+_LARGEST_PRICE = 4
+_MIXED = 0.006
+_ROUGHNESS = 4.0
+"""What the lattice adds to the variance of each quantum, in these units."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +73,52 @@ class Scale:
         return min(max(1.0, self.budget / self.rdp(cost)), 1e12)
 
 
-def exchange(cost: Cost, quantum: float, rdp: float) -> Item:
-    """An item at the Rényi rate: the smallest bundle that rounding hardly makes dearer."""
+def exchange(cost: Cost, quantum: float, rdp: float, quanta: float) -> tuple[Item, float]:
+    """The bundle at the Rényi rate that wastes least, and what it wastes of a budget.
+
+    Rounding to whole runs wastes a share of what is spent on the item, and the end of a run
+    leaves half a bundle unused.
+    """
     least = max(1, math.ceil(rdp / quantum * (1 - 1e-9)))
     offers = [
         Item(cost, max(1, math.floor(price * quantum / rdp * (1 + 1e-9))), price)
-        for price in range(least, least + _LARGER_BUNDLES)
+        for price in range(least, least + _LARGEST_PRICE)
     ]
-    fair = rdp / quantum
-    good = (offer for offer in offers if offer.per_run <= fair * (1 + _WASTE))
-    return next(good, min(offers, key=lambda offer: offer.per_run))
+
+    def waste(offer: Item) -> float:
+        return (offer.per_run * quantum / rdp - 1) / _IN_USE + offer.price / (2 * quanta)
+
+    best = min(offers, key=waste)
+    return best, waste(best)
+
+
+def items_at(costs: Sequence[Cost], scale: Scale, runs: int, grain: float) -> list[Item]:
+    """Items at the Rényi rates, rounded with least waste.
+
+    Args:
+        costs: The costs, the nominal one first.
+        scale: Where their rates come from.
+        runs: How many runs of the nominal one the budget is worth.
+        grain: Distance of lattice points over epsilon.
+    """
+
+    def offers(steps: float) -> tuple[list[Item], float]:
+        quantum, quanta = steps * scale.rdp(costs[0]), runs / steps
+        made = [exchange(cost, quantum, scale.rdp(cost), quanta) for cost in costs]
+        # The menu may let an adversary gain about this much, and the last quantum is cut off.
+        worth = quanta * (1 - (_MIXED if len(costs) > 1 else 0.0))
+        lost = worth % 1 / worth + _ROUGHNESS * grain**2 * quanta
+        return [item for item, _ in made], sum(waste for _, waste in made) + lost
+
+    if runs < _QUANTA:
+        return offers(1 / math.ceil(_QUANTA / runs))[0]
+    sizes = range(max(1, runs * 2 // (3 * _QUANTA)), runs * 4 // (3 * _QUANTA) + 1)
+    return min((offers(float(steps)) for steps in sizes), key=lambda made: made[1])[0]
+
+
+def lowered(item: Item, factor: float) -> Item:
+    """The item with a smaller rate, so a higher price for each run."""
+    steps = item.steps * factor
+    if steps >= 8:
+        return Item(item.cost, math.floor(steps), item.price)
+    return Item(item.cost, item.steps, math.ceil(item.price / factor))

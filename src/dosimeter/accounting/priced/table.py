@@ -62,9 +62,15 @@ class ValueTable:
         """The lattice points y of a level."""
         return np.asarray((self._low + np.arange(len(self._levels[0]))) * self._step)
 
-    def value(self, quanta: int, index: int) -> float:
-        """V(quanta, -index * step): what an adversary can reach from epsilon = index * step."""
-        return float(self.level(quanta)[-index - self._low])
+    def value(self, quanta: int, epsilon: float) -> float:
+        """V(quanta, -epsilon): what an adversary can reach who starts at loss 0, rounded up."""
+        y = -epsilon / self._step - self._low
+        cell = min(max(math.floor(y), 0), len(self._levels[0]) - 2)
+        # V is linear in u = e^-y within a cell; rounding is a few units of V's rise over it.
+        share = -math.expm1(-(y - cell) * self._step) / -math.expm1(-self._step)
+        low, high = self.level(quanta)[cell : cell + 2].tolist()
+        share = min(1.0, max(0.0, share * (1 + 1e-9) + 1e-12))
+        return float((low + (high - low) * share) * (1 + 4 * UNIT))
 
     def level(self, quanta: int) -> FloatArray:
         """V(quanta, y) at every lattice point y, rounded up."""
