@@ -24,6 +24,7 @@ _IN_USE = 4
 
 _LARGEST_PRICE = 4
 _MIXED = 0.006
+_ALONE = 0.001
 _ROUGHNESS = 4.0
 """What the lattice adds to the variance of each quantum, in these units."""
 
@@ -106,7 +107,7 @@ def items_at(costs: Sequence[Cost], scale: Scale, runs: int, grain: float) -> li
         quantum, quanta = steps * scale.rdp(costs[0]), runs / steps
         made = [exchange(cost, quantum, scale.rdp(cost), quanta) for cost in costs]
         # The menu may let an adversary gain about this much, and the last quantum is cut off.
-        worth = quanta * (1 - (_MIXED if len(costs) > 1 else 0.0))
+        worth = quanta * (1 - (_MIXED if len(costs) > 1 else _ALONE))
         lost = worth % 1 / worth + _ROUGHNESS * grain**2 * quanta
         return [item for item, _ in made], sum(waste for _, waste in made) + lost
 
