@@ -22,9 +22,9 @@ _QUANTA = 300
 _IN_USE = 4
 """How many items a run is expected to use: each leaves part of a bundle unused at the end."""
 
-_LARGEST_PRICE = 4
+_OFFERS = 10
 _MIXED = 0.006
-_ALONE = 0.001
+_ALONE = 0.0005
 _ROUGHNESS = 4.0
 """What the lattice adds to the variance of each quantum, in these units."""
 
@@ -83,7 +83,7 @@ def exchange(cost: Cost, quantum: float, rdp: float, quanta: float) -> tuple[Ite
     least = max(1, math.ceil(rdp / quantum * (1 - 1e-9)))
     offers = [
         Item(cost, max(1, math.floor(price * quantum / rdp * (1 + 1e-9))), price)
-        for price in range(least, least + _LARGEST_PRICE)
+        for price in range(least, least + _OFFERS)
     ]
 
     def waste(offer: Item) -> float:
@@ -111,9 +111,10 @@ def items_at(costs: Sequence[Cost], scale: Scale, runs: int, grain: float) -> li
         lost = worth % 1 / worth + _ROUGHNESS * grain**2 * quanta
         return [item for item, _ in made], sum(waste for _, waste in made) + lost
 
-    if runs < _QUANTA:
-        return offers(1 / math.ceil(_QUANTA / runs))[0]
-    sizes = range(max(1, runs * 2 // (3 * _QUANTA)), runs * 4 // (3 * _QUANTA) + 1)
+    wanted = _QUANTA if len(costs) > 1 else 2 * _QUANTA
+    if runs < wanted:
+        return offers(1 / math.ceil(wanted / runs))[0] if len(costs) > 1 else offers(1.0)[0]
+    sizes = range(max(1, runs * 2 // (3 * wanted)), runs * 4 // (3 * wanted) + 1)
     return min((offers(float(steps)) for steps in sizes), key=lambda made: made[1])[0]
 
 
