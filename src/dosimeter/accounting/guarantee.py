@@ -54,12 +54,14 @@ class OdometerGuarantee:
 
     epsilon: float
     delta: float
+    conditions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
             return "no guarantee: a computation without a finite cost was run, odometer"
-        return (
+        text = (
             f"ex-post ({self.epsilon!r}, {self.delta!r})-DP at the moment of stopping: "
             f"P(S) <= e^{self.epsilon!r} Q(S) + {self.delta!r} for every set S of outcomes "
             "with no larger reading, add/remove one record, fully adaptive, odometer"
         )
+        return f"{text}, provided that {' and '.join(self.conditions)}" if self.conditions else text

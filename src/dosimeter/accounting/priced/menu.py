@@ -21,6 +21,7 @@ from dosimeter.accounting.priced.rates import Item, Scale, items_at, lowered
 from dosimeter.accounting.priced.table import Bundle, ValueTable, grid
 from dosimeter.rdp import Cost
 
+_QUANTA = 300
 _MOST_QUANTA = 1000
 _PRODUCTS = 80
 """More products than any composition needs; each may prune its share of the tails."""
@@ -102,7 +103,7 @@ def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
         ValueError: The menu is empty, holds a cost twice or one that cannot be priced, or the
             budget does not admit one run of an item.
     """
-    nominal = _checked(costs)[0]
+    nominal = checked(costs)[0]
     if not 1e-3 <= epsilon <= 500:
         raise ValueError(f"epsilon must lie between 0.001 and 500 with a menu, got {epsilon!r}")
     scale = Scale.of(nominal, epsilon, delta)
@@ -110,9 +111,14 @@ def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
     losses = Losses(scale, delta, lattice_level(epsilon) - (len(costs) <= _SHORT))
     for cost in costs:
         _require_one_run(cost, losses, epsilon, delta)
-    runs = _most_runs(nominal, losses, epsilon, delta)
-    items = items_at(costs, scale, runs, step_of(losses.level) / epsilon)
-    items = _harmless(items, losses, epsilon, delta)
+    items = items_at(
+        costs,
+        scale,
+        most_runs(nominal, losses, epsilon, delta),
+        quanta=_QUANTA if len(costs) > 1 else 2 * _QUANTA,
+        grain=step_of(losses.level) / epsilon,
+    )
+    items = harmless(items, losses, epsilon, delta)
     quanta = capacity(items, losses, epsilon, delta)
     for item in items:
         if item.price > quanta:
@@ -123,7 +129,7 @@ def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
     return Menu(epsilon, delta, quanta, tuple(items))
 
 
-def _checked(costs: Sequence[Cost]) -> Sequence[Cost]:
+def checked(costs: Sequence[Cost]) -> Sequence[Cost]:
     if not costs:
         raise ValueError("menu must hold at least one cost, got none")
     for cost in costs:
@@ -167,7 +173,7 @@ def _require_one_run(cost: Cost, losses: Losses, epsilon: float, delta: float) -
     )
 
 
-def _most_runs(nominal: Cost, losses: Losses, epsilon: float, delta: float) -> int:
+def most_runs(nominal: Cost, losses: Losses, epsilon: float, delta: float) -> int:
     """About how many runs of the nominal mechanism fit, to one part in a thousand."""
     low = 1
     while low < 2**40 and _fits(nominal, 2 * low, losses, epsilon, delta):
@@ -199,7 +205,7 @@ def _sold(table: ValueTable, epsilon: float, delta: float, most: int) -> int:
     return quanta
 
 
-def _harmless(items: list[Item], losses: Losses, epsilon: float, delta: float) -> list[Item]:
+def harmless(items: list[Item], losses: Losses, epsilon: float, delta: float) -> list[Item]:
     """The items, at lower rates where they would cost the nominal one much of its quanta.
 
     Rates are a guess, so a coarse table in one direction is enough to judge them by.
@@ -218,6 +224,6 @@ def _harmless(items: list[Item], losses: Losses, epsilon: float, delta: float) -
         for turn in range(1, 40):
             if worth([items[0], candidate]) >= (1 - _LOSS_OF_A_PAIR) * alone:
                 break
-            candidate = lowered(item, 0.93**turn)
+            candidate = lowered(item, 0.94**turn, alone)
         kept.append(candidate)
     return kept

@@ -16,9 +16,6 @@ import numpy as np
 from dosimeter.accounting.weights import DEFAULT_ORDERS
 from dosimeter.rdp import Cost
 
-_QUANTA = 300
-"""About how many quanta a budget is divided into."""
-
 _IN_USE = 4
 """How many items a run is expected to use: each leaves part of a bundle unused at the end."""
 
@@ -93,34 +90,33 @@ def exchange(cost: Cost, quantum: float, rdp: float, quanta: float) -> tuple[Ite
     return best, waste(best)
 
 
-def items_at(costs: Sequence[Cost], scale: Scale, runs: int, grain: float) -> list[Item]:
+def items_at(
+    costs: Sequence[Cost], scale: Scale, runs: int, *, quanta: int, grain: float
+) -> list[Item]:
     """Items at the Rényi rates, rounded with least waste.
 
     Args:
         costs: The costs, the nominal one first.
         scale: Where their rates come from.
         runs: How many runs of the nominal one the budget is worth.
+        quanta: About how many quanta to divide the budget into.
         grain: Distance of lattice points over epsilon.
     """
 
     def offers(steps: float) -> tuple[list[Item], float]:
-        quantum, quanta = steps * scale.rdp(costs[0]), runs / steps
-        made = [exchange(cost, quantum, scale.rdp(cost), quanta) for cost in costs]
+        quantum, parts = steps * scale.rdp(costs[0]), runs / steps
+        made = [exchange(cost, quantum, scale.rdp(cost), parts) for cost in costs]
         # The menu may let an adversary gain about this much, and the last quantum is cut off.
-        worth = quanta * (1 - (_MIXED if len(costs) > 1 else _ALONE))
-        lost = worth % 1 / worth + _ROUGHNESS * grain**2 * quanta
+        worth = parts * (1 - (_MIXED if len(costs) > 1 else _ALONE))
+        lost = worth % 1 / worth + _ROUGHNESS * grain**2 * parts
         return [item for item, _ in made], sum(waste for _, waste in made) + lost
 
-    wanted = _QUANTA if len(costs) > 1 else 2 * _QUANTA
-    if runs < wanted:
-        return offers(1 / math.ceil(wanted / runs))[0] if len(costs) > 1 else offers(1.0)[0]
-    sizes = range(max(1, runs * 2 // (3 * wanted)), runs * 4 // (3 * wanted) + 1)
+    if runs < quanta:
+        return offers(1 / math.ceil(quanta / runs))[0] if len(costs) > 1 else offers(1.0)[0]
+    sizes = range(max(1, runs * 2 // (3 * quanta)), runs * 4 // (3 * quanta) + 1)
     return min((offers(float(steps)) for steps in sizes), key=lambda made: made[1])[0]
 
 
-def lowered(item: Item, factor: float) -> Item:
+def lowered(item: Item, factor: float, quanta: float) -> Item:
     """The item with a smaller rate, so a higher price for each run."""
-    steps = item.steps * factor
-    if steps >= 8:
-        return Item(item.cost, math.floor(steps), item.price)
-    return Item(item.cost, item.steps, math.ceil(item.price / factor))
+    return exchange(item.cost, factor, item.per_run, quanta)[0]

@@ -23,6 +23,10 @@ MIXTURE_SHARE = 0.1 * (1 - 1e-15)
 MENU_SHARE = 0.9 * (1 - 1e-15)
 """Together below 1, so that no rounding of their products with delta can exceed it."""
 
+ODOMETER_MIXTURE_SHARE = 0.05 * (1 - 1e-15)
+LADDER_SHARE = 0.95 * (1 - 1e-15)
+"""An odometer's ladder divides its share further, so the mixture beside it gets less."""
+
 STATE_FIELDS = frozenset(["menu", "quanta_left", "prepaid", "menu_open"])
 
 
@@ -36,9 +40,14 @@ def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
                 f"({menu.epsilon!r}, {menu.delta!r})"
             )
         return menu
+    return make_menu(listed(menu), epsilon, share)
+
+
+def listed(menu: Sequence[Cost]) -> tuple[Cost, ...]:
+    """The costs of a menu, if it is a list of something."""
     if isinstance(menu, str | bytes | Cost) or not isinstance(menu, Sequence):
         raise TypeError(f"menu must be a list of costs, the nominal one first, got {menu!r}")
-    return make_menu(tuple(menu), epsilon, share)
+    return tuple(menu)
 
 
 def plain_menu(menu: Menu) -> dict[str, Any]:

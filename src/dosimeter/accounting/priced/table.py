@@ -58,6 +58,11 @@ class ValueTable:
         return self._step
 
     @property
+    def low(self) -> int:
+        """The first lattice point of y."""
+        return self._low
+
+    @property
     def losses_above(self) -> FloatArray:
         """The lattice points y of a level."""
         return np.asarray((self._low + np.arange(len(self._levels[0]))) * self._step)
