@@ -18,7 +18,7 @@ from dosimeter.accounting.account import FIELDS, Account, largest
 from dosimeter.accounting.guarantee import MENU_CONDITIONS, OdometerGuarantee, Standing
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.counter import Counter
-from dosimeter.accounting.priced.ladder import Ladder, ladder_for, read_ladder
+from dosimeter.accounting.priced.ladder import Ladder
 from dosimeter.accounting.priced.menu import Menu
 from dosimeter.accounting.tally import charge
 from dosimeter.accounting.weights import DEFAULT_ORDERS, default_weights
@@ -75,7 +75,7 @@ class Odometer(Account):
             share=1.0 if menu is None else share.ODOMETER_MIXTURE_SHARE,
         )
         self._two_sided = self._mixture.two_sided()
-        self._ladder = None if menu is None else ladder_for(menu, self.delta, plan)
+        self._ladder = None if menu is None else share.ladder_for(menu, self.delta, plan)
         if menu is None and plan is not None:
             raise ValueError(f"plan must come with a menu, got {plan!r} without one")
         self._counter = None if self._ladder is None else Counter(self._ladder.menu)
@@ -181,7 +181,7 @@ class Odometer(Account):
                 approx_delta=fields["approx_delta"],
                 orders=fields["orders"],
                 weights=fields["weights"],
-                menu=read_ladder(fields) if priced else None,
+                menu=share.read_ladder(fields) if priced else None,
             )
             restored._restore(fields)
             if restored._counter is not None:

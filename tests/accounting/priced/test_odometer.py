@@ -138,7 +138,7 @@ def test_published_figures_on_dp_sgd():
     """Sample rate 512/50000, noise 1, 98 steps an epoch; PLD from dp-accounting."""
     step = dm.SampledGaussian(512 / 50000, 1.0)
     exact = {1: 0.970, 6: 1.729, 20: 3.002, 50: 4.810, 100: 7.018, 300: 13.244}
-    most = {1: 1.43, 6: 1.26, 20: 1.18, 50: 1.17, 100: 1.17, 300: 1.17}
+    most = {1: 1.43, 6: 1.28, 20: 1.19, 50: 1.17, 100: 1.18, 300: 1.17}
     ladder = make_ladder([step], 0.949 * DELTA, None)
     for epochs, epsilon in exact.items():
         odometer = dm.Odometer(DELTA, menu=ladder)

@@ -13,13 +13,11 @@ keeps one reading for each n and nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from dosimeter import arguments
 from dosimeter.accounting.priced.losses import Direction, symmetric
 from dosimeter.accounting.priced.menu import (
     Losses,
@@ -31,7 +29,6 @@ from dosimeter.accounting.priced.menu import (
     most_runs,
 )
 from dosimeter.accounting.priced.rates import Item, Scale, items_at
-from dosimeter.accounting.priced.share import LADDER_SHARE, listed, read_menu
 from dosimeter.accounting.priced.table import ValueTable
 from dosimeter.rdp import Cost
 from dosimeter.rdp.orders import FloatArray
@@ -168,30 +165,3 @@ def _readings(table: ValueTable, rungs: Sequence[tuple[int, int]]) -> FloatArray
         # Twelve digits cover the rounding of the logarithm and of the sum.
         readings.append(min(max(0.0, best) * (1 + 1e-12) + 1e-12, least * (1 + 1e-15)))
     return np.array(readings)
-
-
-def ladder_for(
-    menu: Sequence[Cost] | Ladder, delta: float, plan: tuple[Cost, int] | None
-) -> Ladder:
-    """The ladder of some costs for its share of delta, or one made for such a share."""
-    share = delta * LADDER_SHARE
-    if isinstance(menu, Ladder):
-        if not menu.menu.delta <= share:
-            raise ValueError(
-                f"menu must be made for a delta of at most {share!r}, got {menu.menu.delta!r}"
-            )
-        return menu
-    if plan is not None:
-        if not (isinstance(plan, tuple) and len(plan) == 2 and isinstance(plan[0], Cost)):
-            raise TypeError(f"plan must be a pair (cost, count), got {plan!r}")
-        plan = plan[0], arguments.count("plan count", plan[1])
-    return make_ladder(listed(menu), share, plan)
-
-
-def read_ladder(fields: Mapping[str, Any]) -> Ladder:
-    """The ladder of a saved state; ValueError, TypeError or KeyError if it has none."""
-    menu = read_menu(fields["menu"])
-    readings = tuple(arguments.non_negative("readings", value) for value in fields["readings"])
-    if not (len(readings) == menu.quanta + 1 and list(readings) == sorted(readings)):
-        raise ValueError(f"readings must rise from 0 to {menu.quanta} quanta, got {readings[:3]}")
-    return Ladder(menu, readings)

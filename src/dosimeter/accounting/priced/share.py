@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dosimeter import arguments
+from dosimeter.accounting.priced.cache import remembered
 from dosimeter.accounting.priced.counter import Counter
-from dosimeter.accounting.priced.menu import Menu, make_menu
+from dosimeter.accounting.priced.ladder import Ladder, make_ladder
+from dosimeter.accounting.priced.menu import Menu, checked, make_menu
 from dosimeter.accounting.priced.rates import Item
 from dosimeter.errors import StateError
 from dosimeter.rdp import Cost
@@ -40,7 +42,67 @@ def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
                 f"({menu.epsilon!r}, {menu.delta!r})"
             )
         return menu
-    return make_menu(listed(menu), epsilon, share)
+    costs = checked(listed(menu))
+    plain = remembered(
+        "menu",
+        costs,
+        {"epsilon": epsilon, "delta": share},
+        lambda: _described(make_menu(costs, epsilon, share)),
+    )
+    return _with_costs(plain, costs)
+
+
+def _described(menu: Menu) -> dict[str, Any]:
+    """What a menu adds to its costs."""
+    return {
+        "epsilon": menu.epsilon,
+        "delta": menu.delta,
+        "quanta": menu.quanta,
+        "bundles": [[item.steps, item.price] for item in menu.items],
+    }
+
+
+def _with_costs(plain: Mapping[str, Any], costs: Sequence[Cost]) -> Menu:
+    bundles = zip(costs, plain["bundles"], strict=True)
+    items = tuple(Item(cost, steps, price) for cost, (steps, price) in bundles)
+    return Menu(plain["epsilon"], plain["delta"], plain["quanta"], items)
+
+
+def ladder_for(
+    menu: Sequence[Cost] | Ladder, delta: float, plan: tuple[Cost, int] | None
+) -> Ladder:
+    """The ladder of some costs for its share of delta, or one made for such a share."""
+    share = delta * LADDER_SHARE
+    if isinstance(menu, Ladder):
+        if not menu.menu.delta <= share:
+            raise ValueError(
+                f"menu must be made for a delta of at most {share!r}, got {menu.menu.delta!r}"
+            )
+        return menu
+    costs, planned = checked(listed(menu)), None
+    if plan is not None:
+        if not (isinstance(plan, tuple) and len(plan) == 2 and isinstance(plan[0], Cost)):
+            raise TypeError(f"plan must be a pair (cost, count), got {plan!r}")
+        if plan[0] not in costs:
+            raise ValueError(f"plan must be for a cost on the menu, got {plan[0]}")
+        plan = plan[0], arguments.count("plan count", plan[1])
+        planned = [costs.index(plan[0]), plan[1]]
+
+    def compute() -> dict[str, Any]:
+        made = make_ladder(costs, share, plan)
+        return {**_described(made.menu), "readings": list(made.readings)}
+
+    plain = remembered("ladder", costs, {"delta": share, "plan": planned}, compute)
+    return Ladder(_with_costs(plain, costs), tuple(plain["readings"]))
+
+
+def read_ladder(fields: Mapping[str, Any]) -> Ladder:
+    """The ladder of a saved state; ValueError, TypeError or KeyError if it has none."""
+    menu = read_menu(fields["menu"])
+    readings = tuple(arguments.non_negative("readings", value) for value in fields["readings"])
+    if not (len(readings) == menu.quanta + 1 and list(readings) == sorted(readings)):
+        raise ValueError(f"readings must rise from 0 to {menu.quanta} quanta, got {readings[:3]}")
+    return Ladder(menu, readings)
 
 
 def listed(menu: Sequence[Cost]) -> tuple[Cost, ...]:
