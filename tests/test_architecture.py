@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "rdp": {"rdp"},
     "accounting": {"rdp", "accounting"},
     "attack": {"rdp", "accounting", "attack"},
+    "compare": {"rdp", "accounting", "compare"},
 }
 """What each folder may import of the others; errors and arguments are open to all."""
 
@@ -53,6 +54,7 @@ def test_import_loads_nothing_heavy():
         "dosimeter.accounting",
         "dosimeter.accounting.classic",
         "dosimeter.attack",
+        "dosimeter.compare",
     ],
 )
 def test_all_lists_names_that_exist_sorted(module):
