@@ -232,10 +232,11 @@ class Filter(Account):
         if not isinstance(cost, Cost):
             charge(cost, count, self.orders)
         with self._lock:
+            if counter.uses(cost, count):
+                return
             purchase = counter.quote(cost, count)
             if purchase is not None:
-                if purchase.bundles:
-                    self._buy(purchase)
+                self._buy(purchase)
                 counter.take(purchase)
                 return
             wanted = count - counter.prepaid.get(cost, 0)

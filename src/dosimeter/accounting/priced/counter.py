@@ -71,6 +71,14 @@ class Counter:
         self.quanta -= purchase.quanta
         self.prepaid[purchase.item.cost] = purchase.left
 
+    def uses(self, cost: Cost, count: int) -> bool:
+        """Whether prepaid runs suffice, and were used: the way most spends go."""
+        left = self.prepaid.get(cost, 0) - count
+        if left < 0:
+            return False
+        self.prepaid[cost] = left
+        return True
+
     def use(self, cost: Cost, count: int) -> int:
         """Uses up to `count` prepaid runs, buying nothing; what is still wanted."""
         used = min(count, self.prepaid.get(cost, 0))

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from typing import Protocol, SupportsFloat, runtime_checkable
 
 import numpy as np
-from scipy.special import ndtr, ndtri_exp
 
 from dosimeter.accounting.priced.lattice import FINE, Measure, spread, step_of
 from dosimeter.rdp import Cost, Gaussian, Laplace, PureDp, SampledGaussian
@@ -97,6 +96,8 @@ def _level(scale: float, coarsest: int) -> int:
 
 def _between(cuts: FloatArray) -> FloatArray:
     """Standard normal probability between successive cuts, from the nearer tail."""
+    from scipy.special import ndtr
+
     low, high = cuts[:-1], cuts[1:]
     mass = np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
     return np.asarray(np.maximum(mass, 0.0))
@@ -104,6 +105,9 @@ def _between(cuts: FloatArray) -> FloatArray:
 
 def _sampled(rate: float, noise: float, direction: Direction, level: int) -> Measure:
     """P = (1-q) N(0,1) + q N(1/s,1), Q = N(0,1) in units of the noise, or the reverse."""
+    # scipy takes long to import, and only menus need it.
+    from scipy.special import ndtr, ndtri_exp
+
     shift, step = 1.0 / noise, step_of(level)
     far = -float(ndtri_exp(math.log(_TAIL)))
 
