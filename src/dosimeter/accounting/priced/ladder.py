@@ -101,7 +101,7 @@ def _extent(
     losses = Losses(scale, delta, lattice_level(epsilon))
     runs = math.ceil(_BEYOND_PLAN * planned)
     top = least_epsilon(losses.of(nominal, runs, Direction.REMOVE), delta / RUNGS)
-    return losses, scale, runs, top
+    return losses, scale, runs, min(top, 4 * epsilon)
 
 
 def _quanta_of(plan: tuple[Cost, int], items: Sequence[Item]) -> int:

@@ -28,7 +28,7 @@ CELL_ERROR = 5e-11
 """Relative error that the probability of a cell may have (the normal distribution function)."""
 
 _ENOUGH_POINTS = 2000
-_TOO_MANY_POINTS = 16_000
+_TOO_MANY_POINTS = 8_000
 _POINTS_PER_DEVIATION = 48
 
 

@@ -27,6 +27,7 @@ _TAIL = 1e-25
 
 _FINEST = -8
 _POINTS_PER_SCALE = 48
+_MANY_CELLS = 200_000
 _MOST_CELLS = 2_000_000
 _LARGEST_LOSS = 600.0
 """Beyond it e^-loss leaves the range of a float."""
@@ -126,6 +127,9 @@ def _sampled(rate: float, noise: float, direction: Direction, level: int) -> Mea
         low, high = shift * (-far - shift / 2), shift * (far + shift / 2)
     else:
         low, high = loss(-far), loss(far + shift)
+    if high - low > _MANY_CELLS * step and level < 0:
+        # A long tail beside a narrow body: a coarser lattice costs a little tightness.
+        return _sampled(rate, noise, direction, level + 1)
     cells = _span(low, high, step) if direction is Direction.REMOVE else _span(-high, -low, step)
     values: FloatArray = np.arange(cells[0], cells[1] + 1, dtype=np.float64) * step
     if direction is Direction.REMOVE:

@@ -26,6 +26,7 @@ _MOST_QUANTA = 1000
 _PRODUCTS = 80
 """More products than any composition needs; each may prune its share of the tails."""
 
+_MANY_RUNS = 1e5
 _PRUNED = 1e-5
 _LIFTED = 1e-4
 _SHORT = 4
@@ -66,7 +67,7 @@ class Losses:
             direction = Direction.REMOVE
         key = (cost, steps, direction)
         if key not in self._known:
-            share = _PRODUCTS * self._scale.runs(cost)
+            share = _PRODUCTS * max(self._scale.runs(cost), _MANY_RUNS)
             if (cost, direction) not in self._runs:
                 self._runs[cost, direction] = Runs(
                     single_loss(cost, direction, self.level),
