@@ -40,7 +40,6 @@ def _grown(name: str, make: Callable[[bool], tuple[Step, Step]], changing: bool)
     rows: list[Result] = []
     spend, decide = make(changing)
     done = 0
-    tracemalloc.start()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for size in HISTORY:
@@ -63,10 +62,23 @@ def _grown(name: str, make: Callable[[bool], tuple[Step, Step]], changing: bool)
             rows.append(Result(f"{name}, after {size}", took * 1e6, "µs", "", True))
             if took > _PATIENCE:
                 break
+    spends, memory = _memory(make, changing)
+    rows.append(Result(f"{name}, memory after {spends} spends", memory, "KiB", "", True))
+    return rows
+
+
+def _memory(make: Callable[[bool], tuple[Step, Step]], changing: bool) -> tuple[int, float]:
+    """Spends, up to a thousand, and KiB they hold; apart, because tracing slows everything."""
+    spend, _ = make(changing)
+    spend(0)
+    began, done = time.perf_counter(), 1
+    tracemalloc.start()
+    while done < HISTORY[1] and time.perf_counter() - began < _PATIENCE / 4:
+        spend(done)
+        done += 1
     memory = tracemalloc.get_traced_memory()[0] / 1024
     tracemalloc.stop()
-    rows.append(Result(f"{name}, memory after {done}", memory, "KiB", "", True))
-    return rows
+    return done, memory
 
 
 def _noise(changing: bool, i: int) -> float:
