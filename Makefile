@@ -8,7 +8,7 @@ export PYTHONHASHSEED := 0
 .PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/python examples/queries.py
+	$(BIN)/python examples/demo.py
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2
@@ -37,6 +37,9 @@ $(VENV)/core.stamp: pyproject.toml constraints.txt
 $(VENV)/%.stamp: $(VENV)/core.stamp
 	$(PIP) --group $*
 	touch $@
+
+# mypy reads the types of torch.
+$(VENV)/lint.stamp: $(VENV)/demo.stamp
 
 # The tests also run the demo and the examples of the documentation.
 $(VENV)/test.stamp: $(VENV)/demo.stamp

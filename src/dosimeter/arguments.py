@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 import operator
-from numbers import Real
 from typing import SupportsIndex, cast
+
+import numpy as np
 
 MAX_COUNT = 2**53
 """The largest count of one spend: every integer up to it is an exact float."""
 
 
 def real(name: str, value: object) -> float:
-    """A float from any real number that is not a bool and not NaN."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    """A float from a Python or numpy number that is not a bool and not NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a real number, got {value!r}")
     try:
         number = float(value)

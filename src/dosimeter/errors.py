@@ -4,6 +4,7 @@
     Exception
     └── DosimeterError
         ├── BudgetExceeded      a spend was refused; nothing changed
+        ├── TicketError         a training step without a batch paid for (also a RuntimeError)
         └── StateError          a saved state cannot be used (also a ValueError)
     UserWarning
     └── UnsoundRuleWarning      a published rule that does not keep its promise
@@ -13,7 +14,8 @@ Wrong arguments raise plain TypeError and ValueError.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dosimeter.rdp import Cost
@@ -51,9 +53,17 @@ class BudgetExceeded(DosimeterError):
             f"{count} x {cost} refused: {reason} (spent {spent:.6g}, limit {limit:.6g}); {way_out}"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = ("cost", "count", "spent", "limit", "affordable", "reason")
+        return partial(type(self), **{name: getattr(self, name) for name in names}), ()
+
 
 class StateError(DosimeterError, ValueError):
     """A saved state is of another kind or version, incomplete, or was edited."""
+
+
+class TicketError(DosimeterError, RuntimeError):
+    """A training step was asked for without a batch that was paid for and not yet used."""
 
 
 class UnsoundRuleWarning(UserWarning):

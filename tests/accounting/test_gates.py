@@ -1,7 +1,9 @@
 """The contract of every Gate, and what Filter and Odometer promise beyond it."""
 
+import copy
 import json
 import math
+import pickle
 import sys
 import threading
 
@@ -232,6 +234,45 @@ class TestFilterAndOdometer:
         assert np.allclose(np.array(gate.state()["rdp"], dtype=float), total, rtol=1e-12)
 
 
+class TestCopies:
+    """A copy of a gate would be a second budget for the same data."""
+
+    @pytest.mark.parametrize("new_gate", BOTH.values(), ids=BOTH.keys())
+    @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_gates_are_not_copied(self, new_gate, duplicate):
+        with pytest.raises(TypeError, match="a copy would be a second budget"):
+            duplicate(new_gate())
+
+    def test_a_refusal_can_cross_processes(self):
+        with pytest.raises(dm.BudgetExceeded) as refusal:
+            dm.Filter(1.0, 1e-6).spend(dm.Gaussian(0.1))
+        again = pickle.loads(pickle.dumps(refusal.value))
+        assert str(again) == str(refusal.value)
+        assert (again.cost, again.affordable) == (dm.Gaussian(0.1), 0)
+
+
+class TestUnfitCosts:
+    class Refunding(dm.Cost):
+        def __init__(self, pure, failure):
+            self._pure, self._failure = pure, failure
+
+        pure_epsilon = property(lambda self: self._pure)
+        delta = property(lambda self: self._failure)
+
+        def _curve(self, orders):
+            return np.ones(len(orders))
+
+    @pytest.mark.parametrize(
+        ("pure", "failure"),
+        [(-5.0, 0.0), (math.nan, 0.0), (1.0, -1e-6), (1.0, math.nan), (1.0, 1.0)],
+    )
+    def test_scalars_below_zero_are_refused(self, pure, failure):
+        gate = dm.Filter(3.0, 1e-6, approx_delta=1e-6)
+        with pytest.raises(ValueError, match="cost must have pure_epsilon >= 0"):
+            gate.spend(self.Refunding(pure, failure))
+        assert gate.epsilon == 0
+
+
 class TestFilter:
     @given(spends=spends, epsilon=st.floats(0.01, 50.0), delta=st.floats(1e-12, 0.1))
     def test_no_sequence_passes_the_limit(self, spends, epsilon, delta):
@@ -338,6 +379,14 @@ class TestOdometer:
             odometer.spend(cost, count)
         assert odometer.epsilon <= odometer.loss_bound + 1e-7
         assert odometer.loss_bound <= odometer.two_sided_loss_bound + 1e-7
+
+    def test_the_loss_has_no_bound_once_a_cost_may_fail(self):
+        """P = (1/2, 1/2), Q(y) = e^-0.1 (1/2 - 1e-3) is (0.1, 1e-3)-DP, yet P(loss > 0.1) = 1/2."""
+        odometer = dm.Odometer(1e-6, approx_delta=1e-2)
+        odometer.spend(dm.ApproxDp(0.1, 1e-3))
+        assert odometer.epsilon == 0.1
+        assert odometer.loss_bound == math.inf
+        assert odometer.two_sided_loss_bound == math.inf
 
     def test_says_what_holds_if_one_stops_now(self):
         odometer = dm.Odometer(1e-6)

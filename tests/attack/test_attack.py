@@ -140,7 +140,12 @@ def test_a_refusal_ends_the_view():
 class TestFiniteMechanism:
     @pytest.mark.parametrize(
         ("losses", "chances"),
-        [((0.59,), (4e-5,)), ((3.0, -1.0, 0.2), (1e-6, 0.1, 0.3)), ((1e-6,), (0.5,))],
+        [
+            ((0.59,), (4e-5,)),
+            ((3.0, -1.0, 0.2), (1e-6, 0.1, 0.3)),
+            ((1e-6,), (0.5,)),
+            ((0.10778,), (0.9999999999999987,)),
+        ],
     )
     def test_its_curve_is_exact_in_both_directions_and_never_low(self, losses, chances):
         mechanism = FiniteMechanism(losses, chances)
@@ -152,9 +157,11 @@ class TestFiniteMechanism:
             for order, value in zip(orders, mechanism.rdp(orders), strict=True):
                 back = [(q, p) for p, q in pairs]
                 exact = max(oracles.divergence(pairs, order), oracles.divergence(back, order))
-                # The rest is 1 - sum in floats: one unit of it may be lost.
-                assert float(value) >= float(exact) * (1 - 1e-12)
+                assert float(value) >= float(exact)
                 assert float(value) == pytest.approx(float(exact), rel=1e-9)
+
+    def test_a_loss_of_zero_costs_nothing(self):
+        assert FiniteMechanism((0.0,), (0.5,)).rdp([2.0, 8.0]) == pytest.approx([0.0, 0.0])
 
     def test_is_a_thresholded_laplace_count(self):
         """loss l, p <= 1/2: a Laplace count of scale 1/l against a threshold."""
@@ -172,6 +179,8 @@ class TestFiniteMechanism:
             ((1.0,), (0.0,)),
             ((1.0, 1.0), (0.5, 0.5)),
             ((-1.0,), (0.9,)),
+            ((800.0,), (0.1,)),
+            ((math.inf,), (0.1,)),
         ],
     )
     def test_refuses_what_is_no_distribution(self, losses, chances):

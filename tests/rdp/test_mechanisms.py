@@ -1,5 +1,8 @@
 """Closed forms against 50-digit oracles, dp-accounting, and hostile numbers."""
 
+import pickle
+from fractions import Fraction
+
 import dp_accounting
 import numpy as np
 import pytest
@@ -97,7 +100,8 @@ def test_every_cost_is_a_frozen_hashable_value_with_a_rising_curve(cost):
     assert cost == eval(repr(cost), vars(dm).copy())  # a repr that can be pasted back
     assert hash(cost) == hash(eval(repr(cost), vars(dm).copy()))
     assert np.all(np.diff(curve[np.isfinite(curve)]) >= 0)
-    assert not curve.flags.writeable
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        curve.flags.writeable = True
     assert cost.rdp(DEFAULT_ORDERS) is curve
     with pytest.raises(AttributeError):
         cost.noise_multiplier = 0.0
@@ -122,6 +126,20 @@ def test_hostile_numbers_are_refused_by_name(make, name):
     for value in WRONG_TYPES:
         with pytest.raises(TypeError, match=f"^{name} must"):
             make(value)
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0, 0.5, 10.0, 3.0, 0.1])
+def test_laplace_is_as_pure_as_its_scale_says(scale):
+    """Rounded up only where 1/scale is no float, so a budget of 1/scale admits it."""
+    assert Fraction(dm.Laplace(scale).pure_epsilon) * Fraction(scale) >= 1
+    assert dm.Laplace(scale).pure_epsilon <= np.nextafter(1 / scale, 2e9)
+    if scale in (1.0, 2.0, 0.5):
+        assert dm.Filter(1 / scale, 1e-6).admits(dm.Laplace(scale))
+
+
+def test_numbers_that_are_not_floats_are_refused():
+    with pytest.raises(TypeError, match="epsilon must be a real number"):
+        dm.PureDp(Fraction(1, 3))
 
 
 def test_numbers_beyond_their_range_are_refused():
@@ -154,6 +172,9 @@ class TestOrders:
         assert hash(orders) == hash(Orders([1.25, 2, 8]))
         with pytest.raises(ValueError, match="read-only"):
             orders.array[0] = 2.0
+        again = pickle.loads(pickle.dumps(orders))
+        assert again == orders
+        assert not again.beta.flags.writeable
 
     @pytest.mark.parametrize(
         ("bad", "message"),

@@ -113,7 +113,15 @@ def test_full_sampling_is_the_gaussian():
 
 @pytest.mark.parametrize(
     ("rate", "noise"),
-    [(5e-324, 1.0), (0.5, 5e-324), (0.5, 1e-200), (0.5, 1e200), (1e-300, 1e300), (0.5, 1e308)],
+    [
+        (5e-324, 1.0),
+        (5e-310, 0.3),
+        (0.5, 5e-324),
+        (0.5, 1e-200),
+        (0.5, 1e200),
+        (1e-300, 1e300),
+        (0.5, 1e308),
+    ],
 )
 def test_extreme_parameters_give_a_positive_cost(rate, noise):
     curve = dm.SampledGaussian(rate, noise).rdp(DEFAULT_ORDERS)

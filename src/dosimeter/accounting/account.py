@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from dosimeter import arguments
 from dosimeter.accounting import state as saved
@@ -75,6 +75,13 @@ class Account:
             value = min(self._mixture.epsilon(self._tally.rdp), self._tally.pure_epsilon)
             self._reported = max(self._reported, value)
             return self._reported
+
+    def __reduce__(self) -> NoReturn:
+        """Also keeps copy.copy and copy.deepcopy from making a second budget."""
+        raise TypeError(
+            f"a {type(self).__name__} must not be copied or pickled: a copy would be a second "
+            "budget for the same data. Share this one, or move its state()."
+        )
 
     def _failure_excess(self, tally: Tally) -> str | None:
         """Why the failure probabilities of a tally pass their cap, or None if they do not."""

@@ -156,7 +156,8 @@ class Filter(Account):
             after = self._after(asked)
             if after is None:
                 raise self._refusal(cost, count, self._tally.plus(asked))
-            self._tally, self._tangent = after
+            tally, self._tangent = after
+            self._tally = tally
 
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
@@ -206,8 +207,9 @@ class Filter(Account):
         restored._tangent = restored._mixture.tangent(restored._tally.rdp)
         if restored._counter is not None and restored._counter.open:
             return restored
-        within = min(restored._tangent.epsilon - 1e-7, restored._tally.pure_epsilon)
-        if not within <= restored._limit:
+        within = min(restored._tangent.epsilon, restored._tally.pure_epsilon)
+        # Spends are admitted by bounds that may be finer than a fresh solve.
+        if not within <= restored._limit + 1e-7 * max(1.0, restored._limit):
             raise StateError(f"state must be within its limit {restored._limit}, got {within}")
         return restored
 
@@ -217,7 +219,7 @@ class Filter(Account):
         if not tally.delta <= self._approx_delta:
             return None
         # A curve does not fall, so its last value tells whether it is finite throughout.
-        if asked.rdp[-1] < math.inf:
+        if asked.rdp.item(-1) < math.inf:
             bound = self._tangent.after(asked.rdp)
             if bound <= self._limit:
                 return tally, Tangent(bound, self._tangent.slope)

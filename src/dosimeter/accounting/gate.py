@@ -20,8 +20,8 @@ class Gate(Protocol):
         """Whether a spend of this would be accepted now; changes nothing."""
         ...
 
-    def spend(self, cost: Cost, count: int = 1) -> None:
-        """Spends, or raises BudgetExceeded and changes nothing."""
+    def spend(self, cost: Cost, count: int = 1) -> object:
+        """Spends, or raises BudgetExceeded and changes nothing; may return a receipt."""
         ...
 
     @property

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from dosimeter import arguments
 from dosimeter.rdp.cost import UP
-from dosimeter.rdp.orders import FloatArray, Orders
+from dosimeter.rdp.orders import FloatArray, Orders, locked
 
 _WEIGHT_SLACK = 1e-12
 """Weights are scaled down by this, so that rounding cannot make them sum to more than 1."""
@@ -52,7 +52,7 @@ class Mixture:
         curve is R: `epsilon(R)` is a valid epsilon, at the given delta, at any stopping
         time (Theorem 3, T3 in docs/guarantees.md), and the privacy loss stays below
         `loss_bound(R)` at all times at once with probability 1 - delta (T2). Both are
-        at least the exact value and at most 1e-7 above it.
+        at least the exact value and at most 1e-7 (1e-14 of it, where that is more) above.
     """
 
     def __init__(
@@ -180,9 +180,7 @@ def _checked_weights(weights: Sequence[float] | FloatArray, size: int) -> FloatA
     total = math.fsum(values)
     if not abs(total - 1.0) <= 1e-9:
         raise ValueError(f"weights must sum to 1, got a sum of {total!r}; divide them by it")
-    array = np.array(values)
-    array.flags.writeable = False
-    return array
+    return locked(np.array(values))
 
 
 def _round_up(base: float, value: float, *, scale: float) -> float:

@@ -16,6 +16,7 @@ from typing import Any, Self
 from dosimeter.accounting import state as saved
 from dosimeter.accounting.account import FIELDS, Account, largest
 from dosimeter.accounting.guarantee import MENU_CONDITIONS, OdometerGuarantee, Standing
+from dosimeter.accounting.mixture import Mixture
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.counter import Counter
 from dosimeter.accounting.priced.ladder import Ladder
@@ -107,14 +108,22 @@ class Odometer(Account):
     def loss_bound(self) -> float:
         """What the privacy loss stays below, at all times at once (T2), but for delta.
 
-        The probability is that of the outputs under either one of two neighbours.
+        The probability is that of the outputs under either one of two neighbours. Infinite
+        once a cost with a delta of its own was spent: (epsilon, delta)-DP bounds the excess
+        of the loss over epsilon, not the probability that there is one.
         """
-        return min(self._mixture.loss_bound(self._tally.rdp), self._tally.pure_epsilon)
+        return self._bound(self._mixture)
 
     @property
     def two_sided_loss_bound(self) -> float:
         """What the absolute privacy loss stays below, at all times at once, but for delta."""
-        return min(self._two_sided.loss_bound(self._tally.rdp), self._tally.pure_epsilon)
+        return self._bound(self._two_sided)
+
+    def _bound(self, mixture: Mixture) -> float:
+        tally = self._tally
+        if tally.delta > 0:
+            return math.inf
+        return min(mixture.loss_bound(tally.rdp), tally.pure_epsilon)
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """True, unless the deltas of the costs would pass `approx_delta`; changes nothing."""

@@ -28,8 +28,8 @@ class Tally(NamedTuple):
         Every component is at least the exact sum. The curve is multiplied by 1 + 2^-52
         after each addition and each multiplication by a count, which covers their
         rounding; so n spends of one exceed one spend of n, less two units in the last
-        place, and a tally of n spends is at most n + 1 units above the exact sum. The two
-        scalars are rounded up only where they are not exact.
+        place, and each spend raises the sum by at most two units more than it should. The
+        two scalars are rounded up only where they are not exact.
     """
 
     rdp: FloatArray
@@ -43,10 +43,12 @@ class Tally(NamedTuple):
 
     def plus(self, other: Tally) -> Tally:
         """The sum of two tallies."""
+        rdp = self.rdp + other.rdp
+        rdp *= UP
         return Tally(
-            (self.rdp + other.rdp) * UP,
+            rdp,
             _sum_up(self.pure_epsilon, other.pure_epsilon),
-            _sum_up(self.delta, other.delta),
+            _sum_up(self.delta, other.delta) if other.delta else self.delta,
         )
 
     def times(self, count: int) -> Tally:
@@ -55,6 +57,7 @@ class Tally(NamedTuple):
             return self
         with np.errstate(over="ignore"):
             rdp = self.rdp * count * UP
+        rdp[rdp > 1e300] = math.inf
         return Tally(
             rdp,
             _product_up(self.pure_epsilon, count),
@@ -85,6 +88,11 @@ def _product_up(a: float, count: int) -> float:
 def _one_run(cost: Cost, orders: Orders) -> Tally:
     if not isinstance(cost, Cost):
         raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
+    if not (cost.pure_epsilon >= 0 and 0 <= cost.delta < 1):
+        raise ValueError(
+            f"cost must have pure_epsilon >= 0 and delta in [0, 1), got "
+            f"{cost.pure_epsilon!r} and {cost.delta!r} from {cost}"
+        )
     return Tally(cost.rdp(orders), cost.pure_epsilon, cost.delta)
 
 

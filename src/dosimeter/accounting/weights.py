@@ -63,7 +63,8 @@ def plan_weights(
     if not (isinstance(plan, tuple) and len(plan) == 2 and isinstance(plan[0], Cost)):
         raise TypeError(f"plan must be a pair (cost, count), got {plan!r}")
     cost, count = plan[0], arguments.count("plan count", plan[1])
-    total = cost.rdp(orders) * count
+    with np.errstate(over="ignore"):
+        total = cost.rdp(orders) * count
     if not total.min() < math.inf:
         raise ValueError(f"plan must be finite at one of the orders, got {cost}")
     # The epsilon of each order alone, up to what does not depend on the order's weight.

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from mpmath import mp, mpf
@@ -13,7 +15,7 @@ from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.moments import log_excess, log_of_one_plus
 from dosimeter.rdp.orders import FloatArray
 
-_SLACK = 1.0 + 1e-12
+_SLACK = 1.0 + 1e-11
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,9 @@ class FiniteMechanism(Cost):
             raise ValueError(f"losses must match probabilities, got {losses} and {chances}")
         object.__setattr__(self, "losses", losses)
         object.__setattr__(self, "probabilities", chances)
-        p, q = self._listed()
-        if not (p.sum() < 1 and q.sum() < 1):
+        if not all(abs(loss) <= 700 for loss in losses):
+            raise ValueError(f"losses must lie between -700 and 700, got {losses}")
+        if not (self._rest()[0] > 0 and self._rest()[1] > 0):
             raise ValueError(f"probabilities must sum to less than 1 in both worlds, got {self}")
 
     def worlds(self) -> list[tuple[mpf, mpf]]:
@@ -48,17 +51,20 @@ class FiniteMechanism(Cost):
         rest = (1 - mp.fsum(p for p, _ in pairs), 1 - mp.fsum(q for _, q in pairs))
         return [*pairs, rest]
 
-    def _listed(self) -> tuple[FloatArray, FloatArray]:
-        p = np.array(self.probabilities)
-        return p, p * np.exp(-np.array(self.losses))
+    def _rest(self) -> tuple[float, float]:
+        """What the listed outputs leave in each world: exact in one, hence close in the other."""
+        p = float(1 - sum(map(Fraction, self.probabilities)))
+        return p, p - float(np.array(self.probabilities) @ np.expm1(-np.array(self.losses)))
 
     def _curve(self, orders: Orders) -> FloatArray:
-        p, q = self._listed()
-        # log of (1 - sum p) / (1 - sum q), without the cancellation of near-equal logs.
-        rest = np.log1p((p @ np.expm1(-np.array(self.losses))) / (1 - q.sum()))
-        losses = np.append(self.losses, rest)
-        p, q = np.append(p, 1 - p.sum()), np.append(q, 1 - q.sum())
+        rest_p, rest_q = self._rest()
+        change = (rest_p - rest_q) / rest_q
+        near = abs(change) < 0.5
+        losses = np.append(self.losses, math.log1p(change) if near else math.log(rest_p / rest_q))
+        p = np.append(self.probabilities, rest_p)
+        q = np.append(np.array(self.probabilities) * np.exp(-np.array(self.losses)), rest_q)
         order = orders.array[:, None]
-        forth = np.log(np.exp(log_excess(order, losses[None, :])) @ q)
-        back = np.log(np.exp(log_excess(order, -losses[None, :])) @ p)
-        return np.asarray(log_of_one_plus(np.maximum(forth, back)) / orders.beta * _SLACK)
+        forth = log_excess(order, losses[None, :]) + np.log(q)
+        back = log_excess(order, -losses[None, :]) + np.log(p)
+        moment = np.maximum(*(np.logaddexp.reduce(side, axis=1) for side in (forth, back)))
+        return np.asarray(log_of_one_plus(moment) / orders.beta * _SLACK)

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dosimeter.rdp.orders import FloatArray, Orders
+from dosimeter.rdp.orders import FloatArray, Orders, locked
 
 UP = 1.0 + 2.0**-52
 """Multiplying a float result by this undoes one rounding to nearest, upward."""
@@ -24,6 +24,8 @@ UP = 1.0 + 2.0**-52
 
 class Cost(ABC):
     """The privacy cost of one run of a mechanism.
+
+    Curves are cached by equality: two costs that compare equal must have the same curve.
 
     Guarantee:
         `rdp(orders)` is at least max(D_a(P||Q), D_a(Q||P)) at every order a, for all
@@ -61,8 +63,9 @@ def _guarded_curve(cost: Cost, orders: Orders) -> FloatArray:
         raise ValueError(f"{cost} must cost at least 0 at order {orders[bad]:g}, got {curve[bad]}")
     # D_a does not fall as a grows; numerical noise that says otherwise is raised, not trusted.
     curve = np.maximum.accumulate(curve)
-    curve.flags.writeable = False
-    return curve
+    # Beyond this sums would leave the range of a float; no bound is as good.
+    curve[curve > 1e300] = math.inf
+    return locked(curve)
 
 
 def interpolate(known_orders: FloatArray, known_rdp: FloatArray, at: FloatArray) -> FloatArray:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Costs from dp-accounting's DpEvents, so that libraries which speak them plug in.
 
-Compositions are taken apart and their leaves priced by this package where it has the
-mechanism; every other leaf is priced by dp-accounting's RdpAccountant, whose answer
-passes the same guard as every curve. Numbers inside an event are checked first, because
-dp-accounting lets NaN through.
+An event is taken apart once, when the cost is made, into mechanisms of this package with
+their counts. dp-accounting's own accountant is not asked: it lets NaN through, takes a
+Poisson-sampled composition of Gaussians with whole-number noise for its first part, and
+loses the digits of small costs at large orders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import attrs  # what dp-accounting's events are made with
 import dp_accounting
 import numpy as np
-from dp_accounting import rdp as dp_accounting_rdp
+from dp_accounting import dp_event
+from dp_accounting.rdp import rdp_privacy_accountant
 
 from dosimeter import arguments
 from dosimeter.rdp.cost import UP, Cost
@@ -30,98 +31,119 @@ from dosimeter.rdp.sampled_gaussian import SampledGaussian
 class Event(Cost):
     """The cost of any `dp_accounting.DpEvent` under add/remove-one neighbours.
 
-    An event that dp-accounting prices only under another neighbouring relation, or not
-    in Rényi terms, is refused when the cost is made.
+    An event without a Rényi curve under these neighbours (sampling without replacement,
+    tree aggregation, randomised response, …) is refused when the cost is made.
     """
 
-    event: dp_accounting.DpEvent
-    _hash: int = field(init=False, repr=False, compare=False, default=0)
+    event: dp_accounting.DpEvent = field(compare=False)
+    _parts: tuple[tuple[Cost, int], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.event, dp_accounting.DpEvent):
             raise TypeError(f"event must be a dp_accounting.DpEvent, got {self.event!r}")
-        _check_numbers(self.event)
-        # A composed event holds a list; a later change to it must not change this cost.
+        # A composed event holds a list; later changes to the caller's must not show here.
         object.__setattr__(self, "event", copy.deepcopy(self.event))
-        object.__setattr__(self, "_hash", hash(repr(self.event)))
-        for leaf, _ in _leaves(self.event, 1):
-            if not isinstance(leaf, Cost) and not _accountant([2.0]).supports(leaf):
-                raise ValueError(
-                    "event must have a Rényi curve in dp-accounting under add/remove-one "
-                    f"neighbours, got {leaf!r}. Bound it yourself with Curve, PureDp, "
-                    "ApproxDp or Zcdp."
-                )
-
-    def __hash__(self) -> int:
-        return self._hash
+        object.__setattr__(self, "_parts", tuple(_parts(self.event, 1)))
 
     @property
     def pure_epsilon(self) -> float:
-        """Sum over the leaves, where every one is pure."""
-        return sum(
-            (
-                (leaf.pure_epsilon if isinstance(leaf, Cost) else math.inf) * count * UP**2
-                for leaf, count in _leaves(self.event, 1)
-            ),
-            start=0.0,
-        )
+        """Sum over the parts, where every one is pure."""
+        return math.fsum(cost.pure_epsilon * count * UP for cost, count in self._parts) * UP
 
     def _curve(self, orders: Orders) -> FloatArray:
         total = np.zeros(len(orders))
-        for leaf, count in _leaves(self.event, 1):
-            if isinstance(leaf, Cost):
-                curve = leaf.rdp(orders)
-            else:
-                accountant = _accountant(list(orders)).compose(leaf)
-                # Its sums in log space are good to about 1e-13; the margin is ten times that.
-                curve = accountant.rdp * (1.0 + 1e-12) + 1e-12 / orders.beta
-            total = (total + curve * count * UP) * UP
+        for cost, count in self._parts:
+            total = (total + cost.rdp(orders) * count * UP) * UP
         return total
 
 
-def _accountant(orders: list[float]) -> dp_accounting_rdp.RdpAccountant:
-    return dp_accounting_rdp.RdpAccountant(
-        orders, dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    )
+@dataclass(frozen=True)
+class _NonPrivate(Cost):
+    """A computation without any noise."""
+
+    def _curve(self, orders: Orders) -> FloatArray:
+        return np.full(len(orders), math.inf)
 
 
-def _leaves(
-    event: dp_accounting.DpEvent, count: int
-) -> Iterator[tuple[Cost | dp_accounting.DpEvent, int]]:
-    """The parts of a composition with their counts; a mechanism of ours where there is one."""
+@dataclass(frozen=True)
+class _RepeatAndSelect(Cost):
+    """The best of a random number of runs (Papernot and Steinke 2021, Theorems 2 and 6)."""
+
+    run: tuple[tuple[Cost, int], ...]
+    mean: float
+    shape: float
+
+    def _curve(self, orders: Orders) -> FloatArray:
+        one = np.zeros(len(orders))
+        for cost, count in self.run:
+            one = (one + cost.rdp(orders) * count * UP) * UP
+        # dp-accounting's formula fails on costs that vanish beside 1; larger ones are safe.
+        price = rdp_privacy_accountant._compute_rdp_repeat_and_select
+        curve = price(orders.array, np.maximum(one, 1e-15), self.mean, self.shape)
+        return np.asarray(curve * (1.0 + 1e-9))
+
+
+def _parts(event: dp_accounting.DpEvent, count: int) -> Iterator[tuple[Cost, int]]:
+    """The mechanisms of an event with their counts."""
+    _check_numbers(event)
     match event:
         case dp_accounting.NoOpDpEvent():
             return
+        case dp_accounting.NonPrivateDpEvent():
+            yield _NonPrivate(), count
         case dp_accounting.SelfComposedDpEvent():
             if event.count != 0:
-                times = arguments.count("SelfComposedDpEvent.count", event.count)
-                yield from _leaves(event.event, count * times)
+                times = count * arguments.count("SelfComposedDpEvent.count", event.count)
+                yield from _parts(event.event, arguments.count("the product of counts", times))
         case dp_accounting.ComposedDpEvent():
             for part in event.events:
-                yield from _leaves(part, count)
-        case dp_accounting.GaussianDpEvent() if event.noise_multiplier > 0:
-            yield Gaussian(event.noise_multiplier), count
-        case dp_accounting.LaplaceDpEvent() if event.noise_multiplier > 0:
-            yield Laplace(event.noise_multiplier), count
+                yield from _parts(part, count)
+        case dp_accounting.GaussianDpEvent(noise_multiplier=noise):
+            yield (Gaussian(noise) if noise > 0 else _NonPrivate()), count
+        case dp_accounting.LaplaceDpEvent(noise_multiplier=noise):
+            yield (Laplace(noise) if noise > 0 else _NonPrivate()), count
         case dp_accounting.ZCDpEvent():
             yield Zcdp(event.rho, event.xi), count
-        case dp_accounting.PoissonSampledDpEvent(
-            event=dp_accounting.GaussianDpEvent(noise_multiplier=noise)
-        ) if event.sampling_probability > 0 and noise > 0:
-            yield SampledGaussian(event.sampling_probability, noise), count
+        case dp_accounting.PoissonSampledDpEvent(sampling_probability=rate):
+            yield from ((cost, count) for cost in _sampled(event.event, rate))
+        case dp_event.RepeatAndSelectDpEvent():
+            if not (event.mean >= 1 and event.mean < math.inf):
+                raise ValueError(f"mean must be finite and at least 1, got {event.mean!r}")
+            run = tuple(_parts(event.event, 1))
+            yield _RepeatAndSelect(run, float(event.mean), float(event.shape)), count
         case _:
-            yield event, count
+            raise ValueError(
+                "event must have a Rényi curve under add/remove-one neighbours, got "
+                f"{event!r}. Bound it yourself with Curve, PureDp, ApproxDp or Zcdp."
+            )
+
+
+def _sampled(event: dp_accounting.DpEvent, rate: float) -> Iterator[Cost]:
+    """A composition of Gaussians on one Poisson sample: one Gaussian with less noise."""
+    parts = list(_parts(event, 1))
+    if any(isinstance(cost, _NonPrivate) for cost, _ in parts):
+        yield _NonPrivate()
+    elif not all(isinstance(cost, Gaussian) for cost, _ in parts):
+        raise ValueError(
+            f"event must sample nothing but Gaussians, got {event!r}. "
+            "Bound it yourself with Curve, PureDp, ApproxDp or Zcdp."
+        )
+    elif parts and rate > 0:
+        noises = [(cost.noise_multiplier, n) for cost, n in parts if isinstance(cost, Gaussian)]
+        least = min(noise for noise, _ in noises)
+        # Relative to the least noise, so that no square leaves the range of a float.
+        precision = math.fsum(n * (least / noise) ** 2 for noise, n in noises)
+        exact = noises == [(least, 1)]
+        yield SampledGaussian(rate, least if exact else least / math.sqrt(precision) / UP**8)
 
 
 def _check_numbers(event: dp_accounting.DpEvent) -> None:
-    """Refuses NaN and negative numbers anywhere inside an event."""
+    """Refuses NaN and negative numbers among the fields of an event."""
     kind = type(event).__name__
     for name in (part.name for part in attrs.fields(type(event))):
         value = getattr(event, name)
         for item in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(item, dp_accounting.DpEvent):
-                _check_numbers(item)
-            else:
+            if not isinstance(item, dp_accounting.DpEvent):
                 number = arguments.real(f"{kind}.{name}", item)
                 if not number >= 0:
                     raise ValueError(f"{kind}.{name} must be >= 0, got {item!r}")

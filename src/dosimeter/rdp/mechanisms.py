@@ -11,17 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from dosimeter import arguments
-from dosimeter.rdp.cost import UP, Cost, interpolate
+from dosimeter.rdp.cost import Cost, interpolate
 from dosimeter.rdp.orders import FloatArray, Orders
 
 _SLACK = 1.0 + 2.0**-44
 """Covers the rounding of the short closed forms below (checked against mpmath)."""
 
-_SMALLEST = 5e-324
+_SMALLEST = 1e-300
+"""Added to every closed form: below it the roundings of denormal numbers are not relative."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,11 @@ class Laplace(Cost):
     @property
     def pure_epsilon(self) -> float:
         """1/scale."""
-        return UP / self.scale if self.scale > 1e-300 else math.inf
+        if self.scale < 1e-300:
+            return math.inf
+        quotient = 1.0 / self.scale
+        exact = Fraction(quotient) * Fraction(self.scale) >= 1
+        return quotient if exact else math.nextafter(quotient, math.inf)
 
     def _curve(self, orders: Orders) -> FloatArray:
         eps, a, b = self.pure_epsilon, orders.array, orders.beta

@@ -22,7 +22,7 @@ def log_excess(a: FloatArray, v: FloatArray) -> FloatArray:
     for k in range(14, 1, -1):
         series = series * small + (a**k - a) / math.factorial(k)
     near = np.log(np.maximum(series * small * small, 5e-324))
-    middle = np.exp(np.minimum(u, 30.0)) - 1.0 - a * np.expm1(np.minimum(v, 30.0))
+    middle = np.expm1(np.minimum(u, 30.0)) - a * np.expm1(np.minimum(v, 30.0))
     large = np.maximum(u, 5.0)
     lost = a * np.exp(np.minimum(v - large, 0.0)) - (a - 1.0) * np.exp(-large)
     away = u + np.log1p(-np.minimum(lost, 0.999))

@@ -53,12 +53,19 @@ class Orders(tuple[float, ...]):
             if not low < high:
                 raise ValueError(f"orders must increase strictly, got {low!r} before {high!r}")
         self = super().__new__(cls, grid)
-        self.array = np.array(grid)
-        self.beta = self.array - 1.0
-        self.array.flags.writeable = False
-        self.beta.flags.writeable = False
+        self.array = locked(np.array(grid))
+        self.beta = locked(self.array - 1.0)
         self._hash = tuple.__hash__(self)
         return self
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[type[Orders], tuple[tuple[float, ...]]]:
+        return Orders, (tuple(self),)
+
+
+def locked(array: FloatArray) -> FloatArray:
+    """A view of an array that nobody can make writeable again."""
+    array.flags.writeable = False
+    return array[:]

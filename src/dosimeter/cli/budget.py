@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dosimeter budget`: durable budgets from the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dosimeter.cli import outcome, tables
+from dosimeter.cli.costs import cost_from
+from dosimeter.cli.outcome import EXIT_CODES, ExitCode, print_json
+
+if TYPE_CHECKING:
+    from dosimeter.ledger import Ledger
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help=f"Durable privacy budgets, shared by many.\n\n{EXIT_CODES}",
+)
+
+Db = Annotated[
+    str,
+    typer.Option(
+        "--db",
+        envvar="DOSIMETER_DB",
+        help="Database URL, or the path of an SQLite file.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Name = Annotated[str, typer.Argument(help="Name of the budget.")]
+Purpose = Annotated[str, typer.Option(help="What for, in words.")]
+Actor = Annotated[str, typer.Option(envvar=["DOSIMETER_ACTOR", "USER"], help="Who.")]
+DEFAULT_DB = "sqlite:///budgets.db"
+
+
+@contextmanager
+def opened(db: str) -> Iterator[Ledger]:
+    """The ledger, with errors reported as the command line does."""
+    try:
+        from dosimeter.ledger import Ledger
+    except ModuleNotFoundError as error:
+        typer.echo(
+            f"error: the ledger needs {error.name}; pip install 'dosimeter[ledger]'", err=True
+        )
+        raise typer.Exit(ExitCode.USAGE) from error
+    with outcome.reported(), Ledger.open(db) as ledger:
+        yield ledger
+
+
+@app.command()
+def create(
+    name: Name,
+    delta: Annotated[float, typer.Option(help="Delta of the guarantee.")],
+    epsilon: Annotated[
+        float | None, typer.Option(help="Epsilon never to be passed; none for an odometer.")
+    ] = None,
+    odometer: Annotated[bool, typer.Option("--odometer", help="Only read, no limit.")] = False,
+    approx_delta: Annotated[float, typer.Option(help="Cap on the deltas of costs.")] = 0.0,
+    block: Annotated[
+        list[str] | None,
+        typer.Option(help="Make NAME/BLOCK for a part of the data; repeat for each part."),
+    ] = None,
+    purpose: Purpose = "",
+    actor: Actor = "",
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Make a budget, or one for each block."""
+    with opened(db) as ledger:
+        if odometer == (epsilon is not None) or (odometer and block):
+            raise ValueError("give either --epsilon (and blocks if you like) or --odometer")
+        note: dict[str, Any] = dict(approx_delta=approx_delta, purpose=purpose, actor=actor)
+        if epsilon is None:
+            made = [ledger.create_odometer(name, delta, **note)]
+        elif block:
+            made = ledger.create_blocks(name, block, epsilon, delta, **note)
+        else:
+            made = [ledger.create(name, epsilon, delta, **note)]
+        if as_json:
+            print_json([asdict(budget.statement()) for budget in made])
+        else:
+            tables.print_budgets([budget.statement() for budget in made])
+
+
+@app.command("list")
+def list_budgets(db: Db = DEFAULT_DB, as_json: Json = False) -> None:
+    """List the budgets."""
+    with opened(db) as ledger:
+        statements = [ledger[name].statement() for name in ledger]
+        if as_json:
+            print_json([asdict(statement) for statement in statements])
+        else:
+            tables.print_budgets(statements)
+
+
+@app.command()
+def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
+    """Show one budget: what is spent, and what it still affords."""
+    with opened(db) as ledger:
+        budget = ledger[name]
+        statement = budget.statement()
+        last = next((e for e in reversed(budget.history()) if e.cost is not None), None)
+        affordable = None if last is None else budget.affordable(last.priced())
+        if as_json:
+            print_json(
+                {
+                    **asdict(statement),
+                    "guarantee": str(budget.guarantee()),
+                    "last_cost": last and last.cost,
+                    "affordable": affordable,
+                }
+            )
+        else:
+            tables.print_statement(statement, str(budget.guarantee()))
+            if last is not None:
+                typer.echo(f"affordable  {affordable:,} more of {last.priced()}")
+
+
+@app.command()
+def spend(
+    names: Annotated[list[str], typer.Argument(help="Names; all are spent from, or none.")],
+    gaussian: Annotated[str | None, typer.Option(metavar="NOISE")] = None,
+    laplace: Annotated[str | None, typer.Option(metavar="SCALE")] = None,
+    sampled_gaussian: Annotated[str | None, typer.Option(metavar="RATE,NOISE")] = None,
+    pure: Annotated[str | None, typer.Option(metavar="EPSILON")] = None,
+    approx: Annotated[str | None, typer.Option(metavar="EPSILON,DELTA")] = None,
+    zcdp: Annotated[str | None, typer.Option(metavar="RHO[,XI]")] = None,
+    cost: Annotated[str | None, typer.Option(metavar="JSON", help="A plain cost.")] = None,
+    count: Annotated[int, typer.Option(help="How many runs.")] = 1,
+    key: Annotated[str | None, typer.Option(help="A retry with the same key spends once.")] = None,
+    purpose: Purpose = "",
+    actor: Actor = "",
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Spend before the data are touched."""
+    with opened(db) as ledger:
+        options = {
+            "gaussian": gaussian,
+            "laplace": laplace,
+            "sampled_gaussian": sampled_gaussian,
+            "pure": pure,
+            "approx": approx,
+            "zcdp": zcdp,
+            "cost": cost,
+        }
+        asked = cost_from(options)
+        costs = dict.fromkeys(names, asked)
+        receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
+        for receipt in receipts.values():
+            if as_json:
+                print_json({**asdict(receipt), "cost": str(receipt.cost)})
+            else:
+                tables.print_receipt(receipt)
+
+
+@app.command()
+def history(
+    name: Name,
+    last: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many entries.")] = 20,
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Show the last entries of the journal."""
+    with opened(db) as ledger:
+        entries = ledger[name].history(last)
+        if as_json:
+            for entry in entries:
+                print_json(asdict(entry))
+        else:
+            tables.print_entries(entries)
+
+
+@app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Names; all by default.")] = None,
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Replay journals and name the first entry that does not fit."""
+    with opened(db) as ledger:
+        found = [ledger.verify(name) for name in names or list(ledger)]
+        for verification in found:
+            if as_json:
+                print_json({**asdict(verification), "ok": verification.ok})
+            else:
+                typer.echo(str(verification), err=not verification.ok)
+        if not all(verification.ok for verification in found):
+            raise typer.Exit(ExitCode.DOES_NOT_VERIFY)
+
+
+@app.command()
+def close(name: Name, purpose: Purpose = "", actor: Actor = "", db: Db = DEFAULT_DB) -> None:
+    """Stop a budget for good; it stays readable."""
+    with opened(db) as ledger:
+        ledger.close(name, purpose=purpose, actor=actor)
+        typer.echo(f"{name}: closed")
+
+
+@app.command()
+def export(
+    name: Name,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A new file.")] = None,
+    move: Annotated[
+        bool, typer.Option("--move", help="Close it here, to go on in another ledger.")
+    ] = False,
+    db: Db = DEFAULT_DB,
+) -> None:
+    """Write the journal as lines of JSON."""
+    with opened(db) as ledger:
+        # A file that is there is never overwritten, and is made before the budget is closed.
+        file = output.open("x", encoding="ascii", newline="\n") if output else None
+        with file or nullcontext(sys.stdout) as target:
+            for line in ledger.export(name, move=move):
+                target.write(line + "\n")
+
+
+@app.command("import")
+def import_budget(
+    source: Annotated[Path, typer.Argument(help="A file that export wrote, or - for input.")],
+    db: Db = DEFAULT_DB,
+) -> None:
+    """Add a budget from an export, after replaying every line."""
+    with opened(db) as ledger:
+        text = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="ascii")
+        budget = ledger.import_journal(text.splitlines())
+        typer.echo(f"{budget.name}: {budget.statement().entries} entries imported")

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and bars for people."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from dosimeter.ledger import Entry, Receipt, Statement
+
+_BAR = 32
+
+
+def bar(spent: float, limit: float, width: int = _BAR) -> str:
+    """Spent against a limit; full only when nothing is left."""
+    share = spent / limit if 0 < limit < math.inf and spent < math.inf else 1.0
+    filled = width if share >= 1 else min(width - 1, math.ceil(width * share))
+    return "█" * filled + "░" * (width - filled)
+
+
+def print_budgets(statements: list[Statement]) -> None:
+    """One line for each budget."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "spent", "limit", "", "delta", "entries", "state"):
+        table.add_column(column, justify="left" if column in ("name", "", "state") else "right")
+    for one in statements:
+        table.add_row(
+            _text(one.name),
+            f"{one.epsilon:.4f}",
+            "none" if one.limit == math.inf else f"{one.limit:g}",
+            "" if one.limit == math.inf else bar(one.epsilon, one.limit, 12),
+            _delta(one),
+            f"{one.entries:,}",
+            "closed" if one.closed else "open",
+        )
+    _console().print(table)
+
+
+def print_statement(one: Statement, guarantee: str) -> None:
+    """Everything about one budget but its journal."""
+    lines = [("budget", one.name), ("kind", one.kind + (", closed" if one.closed else ""))]
+    if one.limit < math.inf:
+        share = one.epsilon / one.limit
+        lines.append(("spent", f"{bar(one.epsilon, one.limit)} {share:.1%}"))
+        lines.append(("", f"{one.epsilon:.6g} of {one.limit:g}, {one.remaining:.6g} left"))
+    else:
+        lines.append(("spent", f"epsilon {one.epsilon:.6g}"))
+    lines += [
+        ("delta", _delta(one)),
+        ("entries", f"{one.entries:,}"),
+        ("head", one.head),
+        ("guarantee", guarantee),
+    ]
+    for label, value in lines:
+        _console().print(Text(f"{label:<11} ") + _text(value), soft_wrap=True)
+
+
+def print_receipt(receipt: Receipt) -> None:
+    """One line for a spend."""
+    again = " (recorded before, nothing spent now)" if receipt.replayed else ""
+    line = (
+        f"{receipt.budget}: entry {receipt.sequence}, {receipt.count:,} x {receipt.cost}, "
+        f"epsilon {receipt.epsilon:.6g}{again}"
+    )
+    _console().print(_text(line), soft_wrap=True)
+
+
+def print_entries(entries: list[Entry]) -> None:
+    """One line for each entry."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("entry", "time", "kind", "count", "cost", "epsilon", "actor", "purpose"):
+        right = column in ("entry", "count", "epsilon")
+        table.add_column(
+            column,
+            justify="right" if right else "left",
+            overflow="fold",
+            no_wrap=right or column in ("time", "kind"),
+        )
+    for entry in entries:
+        table.add_row(
+            str(entry.sequence),
+            entry.time[:19].replace("T", " "),
+            str(entry.kind),
+            f"{entry.count:,}" if entry.count else "",
+            _text(str(entry.priced()) if entry.cost else ""),
+            f"{entry.epsilon:.4f}",
+            _text(entry.actor),
+            _text(entry.purpose[:200]),
+        )
+    _console().print(table)
+
+
+def _delta(one: Statement) -> str:
+    return f"{one.delta:g}" + (f" + {one.approx_delta:g}" if one.approx_delta else "")
+
+
+def _text(value: str) -> Text:
+    """Text as it is, but for control characters, which could rewrite the terminal."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+    return Text(shown)
+
+
+def _console() -> Console:
+    return Console(highlight=False)

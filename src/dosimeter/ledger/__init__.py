@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Privacy budgets that outlive the process, shared by many (extra: ledger)."""
+
+from dosimeter.ledger.budget import Budget, Statement
+from dosimeter.ledger.errors import (
+    BudgetClosed,
+    BudgetExists,
+    BudgetNotFound,
+    ConnectionLost,
+    JournalError,
+    KeyConflict,
+    LedgerBusy,
+    LedgerError,
+    LedgerRefusal,
+    LedgerUnavailable,
+    ReservationError,
+    SchemaTooNew,
+)
+from dosimeter.ledger.ledger import Ledger
+from dosimeter.ledger.records import Entry, Kind, Receipt, Verification
+from dosimeter.ledger.reservation import Buffered, Reservation
+
+__all__ = [
+    "Budget",
+    "BudgetClosed",
+    "BudgetExists",
+    "BudgetNotFound",
+    "Buffered",
+    "ConnectionLost",
+    "Entry",
+    "JournalError",
+    "KeyConflict",
+    "Kind",
+    "Ledger",
+    "LedgerBusy",
+    "LedgerError",
+    "LedgerRefusal",
+    "LedgerUnavailable",
+    "Receipt",
+    "Reservation",
+    "ReservationError",
+    "SchemaTooNew",
+    "Statement",
+    "Verification",
+]

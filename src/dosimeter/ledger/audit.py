@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Audit: a journal replayed from its first entry with the code of today.
+
+The chain says that no byte was changed, the replay that the numbers follow from the costs:
+every cost is priced again, summed again and turned into epsilon again. Hashes must match
+exactly; sums and epsilons to a relative 1e-6, because another release or processor may
+round a curve differently in its last digits. The first entry that does not fit is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from dosimeter.accounting import Filter, Mixture
+from dosimeter.accounting.tally import Tally, charge
+from dosimeter.ledger.book import Balance, Line
+from dosimeter.ledger.errors import JournalError
+from dosimeter.ledger.positions import (
+    Account,
+    account_of,
+    parameters_row,
+    read_sums,
+    without,
+)
+from dosimeter.ledger.records import START, Entry, Kind, Verification, digest
+
+_TOLERANCE = 1e-6
+_FREE = (Kind.COMMIT, Kind.CLOSE, Kind.MOVE)
+
+
+class Replay:
+    """The state of a replay: feed it lines in order; `problem` tells what did not fit."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.account: Account | None = None
+        self.tally = Tally(np.zeros(0), 0.0, 0.0)
+        self.epsilon = 0.0
+        self.head = START
+        self.entries = 0
+        self.closed = False
+        self._mixture: Mixture | None = None
+        self._reserved: dict[int, Entry] = {}
+
+    def feed(self, line: Line) -> None:
+        """Takes the next line of the journal.
+
+        Raises:
+            JournalError: It does not fit; nothing of it was taken.
+        """
+        if line.sequence != self.entries:
+            raise JournalError(f"its sequence must be {self.entries}, got {line.sequence}")
+        if digest(line.body) != line.hash:
+            raise JournalError("its hash is not that of its text: one of them was changed")
+        entry = line.entry()
+        self._check_place(line, entry)
+        if entry.kind is Kind.OPEN:
+            self._open(entry)
+        else:
+            self._move(entry)
+        self.head = line.hash
+        self.entries += 1
+
+    def _check_place(self, line: Line, entry: Entry) -> None:
+        stored = (line.sequence, line.key, line.reference)
+        if stored != (entry.sequence, entry.key, entry.reference):
+            raise JournalError("its key, reference or sequence is not the one in its text")
+        if entry.budget != self.name:
+            raise JournalError(f"it belongs to budget {entry.budget!r}")
+        if entry.previous != self.head:
+            raise JournalError("it does not follow from the entry before it")
+        if (entry.kind is Kind.OPEN) != (entry.sequence == 0):
+            raise JournalError(f"an entry of kind {entry.kind} cannot stand here")
+        if self.closed:
+            raise JournalError("it comes after the budget was closed")
+
+    def _open(self, entry: Entry) -> None:
+        if entry.parameters is None or entry.epsilon != 0.0:
+            raise JournalError("it must carry the parameters of the budget and no spend")
+        self.account = account_of(entry.parameters)
+        self.tally = Tally.nothing(self.account.orders)
+        self._mixture = Mixture(self.account.orders, self.account.weights, self.account.delta)
+
+    def _move(self, entry: Entry) -> None:
+        assert self.account is not None
+        assert self._mixture is not None
+        tally = self.tally
+        if entry.kind in (Kind.SPEND, Kind.RESERVE):
+            tally = tally.plus(self._charge(entry))
+        elif entry.kind in (Kind.COMMIT, Kind.RELEASE):
+            self._check_end(entry)
+        if entry.kind is Kind.RELEASE:
+            tally = without(tally, self._charge(entry))
+        epsilon = self.epsilon
+        if entry.kind not in _FREE:
+            epsilon = min(self._mixture.epsilon(tally.rdp), tally.pure_epsilon)
+        if not near(entry.epsilon, epsilon):
+            raise JournalError(f"its epsilon is {entry.epsilon!r}, recomputed {epsilon!r}")
+        self._check_limits(tally, epsilon)
+        if entry.kind is Kind.RESERVE:
+            self._reserved[entry.sequence] = entry
+        elif entry.kind in (Kind.COMMIT, Kind.RELEASE):
+            del self._reserved[entry.reference or 0]
+        self.closed = entry.kind in (Kind.CLOSE, Kind.MOVE)
+        self.tally, self.epsilon = tally, epsilon
+
+    def _charge(self, entry: Entry) -> Tally:
+        assert self.account is not None
+        try:
+            return charge(entry.priced(), entry.count, self.account.orders)
+        except (TypeError, ValueError) as error:
+            raise JournalError(f"its cost cannot be priced: {error}") from None
+
+    def _check_end(self, entry: Entry) -> None:
+        reserved = self._reserved.get(entry.reference or 0)
+        if reserved is None or reserved.cost != entry.cost:
+            raise JournalError("it must end an open reservation of the same cost")
+        if entry.kind is Kind.RELEASE and entry.count != reserved.count:
+            raise JournalError("it must release the whole reservation")
+        if not 0 <= entry.count <= reserved.count:
+            raise JournalError("it draws more than its reservation holds")
+
+    def _check_limits(self, tally: Tally, epsilon: float) -> None:
+        assert self.account is not None
+        limit = self.account.limit if isinstance(self.account, Filter) else math.inf
+        if not (epsilon <= limit or near(epsilon, limit)):
+            raise JournalError(f"epsilon {epsilon!r} passes the limit {limit!r}")
+        if not tally.delta <= self.account.approx_delta * (1 + _TOLERANCE):
+            raise JournalError(f"failures of {tally.delta!r} pass approx_delta")
+
+    def check_balance(self, balance: Balance, parameters: str) -> None:
+        """Compares the end of the journal with the stored balance.
+
+        Raises:
+            JournalError: They differ.
+        """
+        if self.account is None or (balance.sequence, balance.head) != (
+            self.entries - 1,
+            self.head,
+        ):
+            raise JournalError(
+                f"it ends at entry {balance.sequence} and the journal at {self.entries - 1}"
+            )
+        if parameters_row(self.account) != (balance.parameters, parameters):
+            raise JournalError("its parameters are not those of the opening entry")
+        sums = read_sums(balance.sums, len(self.account.orders))
+        pairs = zip((*sums.rdp, *sums[1:]), (*self.tally.rdp, *self.tally[1:]), strict=True)
+        if not all(near(float(a), float(b)) for a, b in pairs):
+            raise JournalError("its sums are not those of the costs in the journal")
+        if not near(balance.epsilon, self.epsilon) or balance.closed != self.closed:
+            raise JournalError("its epsilon or its state is not that of the journal")
+
+    def result(self, problem: str | None = None, sequence: int | None = None) -> Verification:
+        """What the replay found so far."""
+        return Verification(
+            budget=self.name,
+            entries=self.entries,
+            epsilon=self.epsilon,
+            head=self.head,
+            sequence=sequence,
+            problem=problem,
+        )
+
+
+def near(a: float, b: float) -> bool:
+    """Whether two numbers are the same up to the rounding of another release."""
+    if a == b or not (math.isfinite(a) and math.isfinite(b)):
+        return a == b
+    return abs(a - b) <= _TOLERANCE * max(abs(a), abs(b)) + 1e-12
+
+
+def verify_lines(name: str, lines: Iterable[Line]) -> tuple[Replay, Verification]:
+    """Replays a journal; the verification names the first entry that does not fit."""
+    replay = Replay(name)
+    for line in lines:
+        try:
+            replay.feed(line)
+        except JournalError as error:
+            return replay, replay.result(str(error), replay.entries)
+    return replay, replay.result()

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The double entry of the ledger: a balance that moves and a journal line that says why.
+
+Everything here happens inside one transaction of a store. A balance carries a checksum of
+itself, so a row edited by hand is refused at the next spend and not only by an audit; and
+it moves on only from the very sequence that was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from dosimeter.ledger.errors import BudgetNotFound, JournalError
+from dosimeter.ledger.positions import Account, Position, parameters_of, parameters_row, write_sums
+from dosimeter.ledger.records import START, Entry, Kind, digest
+from dosimeter.ledger.stores import Transaction
+
+Clock = Callable[[], datetime]
+_PAGE = 2000
+
+
+class Balance(NamedTuple):
+    """The row of a budget: where its journal ends and what it adds up to."""
+
+    id: int
+    name: str
+    parameters: str
+    sequence: int
+    head: str
+    epsilon: float
+    sums: str
+    closed: int
+    checksum: str
+
+    @classmethod
+    def sealed(cls, *values: Any) -> Balance:
+        """A balance with its checksum: a hash over everything in the row but its id."""
+        return cls._make((*values, digest(repr(values[1:]))))
+
+    def check(self) -> Balance:
+        """The balance itself.
+
+        Raises:
+            JournalError: The row is not as the ledger wrote it.
+        """
+        if Balance.sealed(*self[:-1]) != self:
+            raise JournalError(
+                f"balance of budget {self.name!r} must be as the ledger wrote it, got a wrong "
+                "checksum; verify the budget and restore it from an export"
+            )
+        return self
+
+    def moving(self) -> dict[str, Any]:
+        """The parts that move, as the database takes them."""
+        return dict(zip(MOVING, self[3:], strict=True))
+
+
+MOVING = Balance._fields[3:]
+_AT = tuple(f"at_{name}" for name in MOVING)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the journal as it is stored, whatever it may hold."""
+
+    sequence: int
+    key: str | None
+    reference: int | None
+    hash: str
+    body: str
+
+    def entry(self) -> Entry:
+        """The entry in it.
+
+        Raises:
+            JournalError: The body is not one the ledger writes.
+        """
+        return Entry.parse(self.body)
+
+
+def utc(clock: Clock) -> str:
+    """Now, by a client's clock."""
+    return clock().astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def read(
+    transaction: Transaction, name: str, *, lock: bool = False, known: Balance | None = None
+) -> Balance:
+    """The balance of a budget; with `lock`, no one else moves it until the transaction ends.
+
+    One that is `known` has been checked before.
+    """
+    found = transaction.rows("lock" if lock else "balance", name=name)
+    if not found:
+        raise BudgetNotFound(name)
+    return known if known == found[0] and known is not None else Balance(*found[0]).check()
+
+
+def parameters(transaction: Transaction, key: str) -> str:
+    """The text of stored parameters."""
+    found = transaction.rows("parameters", hash=key)
+    if not found or digest(found[0][0]) != key:
+        raise JournalError(f"parameters {key[:12]} must be as the ledger wrote them, got others")
+    return str(found[0][0])
+
+
+def open_budget(
+    transaction: Transaction, name: str, account: Account, time: str, actor: str, purpose: str
+) -> Balance:
+    """Adds a budget with its opening entry."""
+    entry = Entry(
+        budget=name,
+        sequence=0,
+        kind=Kind.OPEN,
+        parameters=parameters_of(account),
+        actor=actor,
+        purpose=purpose,
+        time=time,
+        previous=START,
+    )
+    key, body = parameters_row(account)
+    return insert(transaction, [_line(entry)], key, body, Position.opened(account), closed=False)
+
+
+def insert(
+    transaction: Transaction,
+    lines: list[Line],
+    key: str,
+    body: str,
+    position: Position,
+    *,
+    closed: bool,
+) -> Balance:
+    """Adds a budget with a journal that ends in `position`."""
+    transaction.run("add_parameters", hash=key, body=body)
+    last = lines[-1].entry()
+    balance = Balance.sealed(
+        0,
+        last.budget,
+        key,
+        last.sequence,
+        lines[-1].hash,
+        last.epsilon,
+        write_sums(position.tally),
+        int(closed),
+    )
+    ((identity,),) = transaction.rows("open", name=last.budget, parameters=key, **balance.moving())
+    for line in lines:
+        transaction.run("append", budget_id=identity, **line.__dict__)
+    return balance._replace(id=identity)
+
+
+class Step(NamedTuple):
+    """A move of a balance that is worked out and not yet recorded."""
+
+    before: Balance
+    after: Balance
+    entry: Entry
+    body: str
+
+    def record(self, transaction: Transaction) -> bool:
+        """Records it if the row is still the very balance it starts from; else changes nothing.
+
+        The database compares and moves the row under its lock, in one statement.
+        """
+        old, new = self.before, self.after
+        return transaction.record(
+            {"at_id": old.id, **dict(zip(_AT, old[3:], strict=True))},
+            new.moving(),
+            {
+                "budget_id": old.id,
+                "sequence": new.sequence,
+                "key": self.entry.key,
+                "reference": self.entry.reference,
+                "hash": new.head,
+                "body": self.body,
+            },
+        )
+
+
+def step(balance: Balance, position: Position, **values: Any) -> Step:
+    """The move of a balance to `position`, with the entry that says why."""
+    entry = Entry(
+        budget=balance.name,
+        sequence=balance.sequence + 1,
+        epsilon=position.epsilon,
+        previous=balance.head,
+        **values,
+    )
+    body = entry.body()
+    after = Balance.sealed(
+        balance.id,
+        balance.name,
+        balance.parameters,
+        entry.sequence,
+        digest(body),
+        entry.epsilon,
+        write_sums(position.tally),
+        int(entry.kind in (Kind.CLOSE, Kind.MOVE)),
+    )
+    return Step(balance, after, entry, body)
+
+
+def append(
+    transaction: Transaction, balance: Balance, position: Position, **values: Any
+) -> tuple[Balance, Entry]:
+    """Moves a locked balance to `position` and writes the entry that says why."""
+    made = step(balance, position, **values)
+    if not made.record(transaction):
+        raise JournalError(f"budget {balance.name!r} must stay locked while it moves, it did not")
+    return made.after, made.entry
+
+
+def by_key(transaction: Transaction, balance: Balance, key: str) -> Line | None:
+    """The journal line with an idempotency key."""
+    found = transaction.rows("by_key", budget_id=balance.id, key=key)
+    return Line(*found[0]) if found else None
+
+
+def by_sequence(transaction: Transaction, balance: Balance, sequence: int) -> Line | None:
+    """The journal line with a sequence."""
+    found = transaction.rows("by_sequence", budget_id=balance.id, at=sequence)
+    return Line(*found[0]) if found else None
+
+
+def lines(transaction: Transaction, balance: Balance) -> Iterator[Line]:
+    """Every line of a journal, from the first on, without holding them all."""
+    start: int | None = -(2**63)
+    while start is not None:
+        page = transaction.rows("page", budget_id=balance.id, start=start, size=_PAGE)
+        yield from (Line(*row) for row in page)
+        start = page[-1][0] + 1 if len(page) == _PAGE else None
+
+
+def latest(transaction: Transaction, balance: Balance, size: int) -> list[Line]:
+    """The last lines of a journal, the newest first."""
+    return [
+        Line(*row)
+        for row in transaction.rows("latest", budget_id=balance.id, end=2**63 - 1, size=size)
+    ]
+
+
+def _line(entry: Entry) -> Line:
+    body = entry.body()
+    return Line(entry.sequence, entry.key, entry.reference, digest(body), body)
+
+
+def export_line(line: Line) -> str:
+    """A journal line as it is exported: the entry with its hash, one line of JSON."""
+    return f'{line.body[:-1]},"hash":"{line.hash}"}}'
+
+
+def import_line(text: str) -> Line:
+    """The journal line that `export_line` wrote.
+
+    Raises:
+        JournalError: It is not such a line.
+    """
+    body, mark, rest = text.rpartition(',"hash":"')
+    hash, end = rest[:64], rest[64:]
+    if not mark or end != '"}':
+        raise JournalError("line must end with the hash of its entry, as an export does")
+    entry = Entry.parse(body + "}")
+    return Line(entry.sequence, entry.key, entry.reference, hash, body + "}")

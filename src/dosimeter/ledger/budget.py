@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budget: one budget of a ledger, as a gate.
+
+It holds nothing but its name: every question reads the database and every spend is a
+transaction, so any number of these, in any number of processes, are one budget.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dosimeter.accounting import Filter, FilterGuarantee, Gate, OdometerGuarantee
+from dosimeter.accounting.account import largest
+from dosimeter.ledger import book
+from dosimeter.ledger.book import Balance
+from dosimeter.ledger.desk import Desk
+from dosimeter.ledger.positions import Account, Position
+from dosimeter.ledger.records import Entry, Kind, Receipt
+from dosimeter.ledger.request import Request
+from dosimeter.ledger.reservation import Buffered, Reservation
+from dosimeter.rdp import Cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """Where a budget stands.
+
+    Attributes:
+        name: The name of the budget.
+        kind: "filter" or "odometer".
+        limit: The epsilon never to be passed; infinite for an odometer.
+        delta: The delta of the guarantee, apart from `approx_delta`.
+        approx_delta: Cap on the summed delta of costs that have one.
+        epsilon: Epsilon spent, rounded up.
+        remaining: What is left of it, rounded down; infinite for an odometer.
+        closed: Whether it spends no more.
+        entries: How many entries the journal has.
+        head: The hash of the last of them.
+    """
+
+    name: str
+    kind: str
+    limit: float
+    delta: float
+    approx_delta: float
+    epsilon: float
+    remaining: float
+    closed: bool
+    entries: int
+    head: str
+
+
+class Budget:
+    """A budget of a ledger; a `Gate`, so whatever takes a `Filter` takes it.
+
+    Guarantee:
+        As that of `Filter` or `Odometer`, over everything that any process ever spends
+        from this budget: spends are taken one at a time, each recorded durably before it
+        is acknowledged.
+    """
+
+    def __init__(self, desk: Desk, name: str) -> None:
+        self._desk = desk
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The name of the budget."""
+        return self._name
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent so far, rounded up."""
+        return self._desk.balance(self._name).epsilon
+
+    @property
+    def closed(self) -> bool:
+        """Whether it spends no more."""
+        return bool(self._desk.balance(self._name).closed)
+
+    def admits(self, cost: Cost, count: int = 1) -> bool:
+        """Whether a spend of this would be accepted now; changes nothing.
+
+        Someone else may spend before you do: `spend` asks again, under the lock.
+        """
+        return self._desk.ask(
+            self._name, lambda at, now: not at.closed and now.account.admits(cost, count)
+        )
+
+    def spend(
+        self,
+        cost: Cost,
+        count: int = 1,
+        *,
+        key: str | None = None,
+        purpose: str = "",
+        actor: str = "",
+    ) -> Receipt:
+        """The receipt for `count` runs of `cost`; call it before the data are touched.
+
+        Args:
+            cost: What one run costs.
+            count: How many runs.
+            key: A name for this very spend, so that a retry after a failure spends once
+                and returns the first receipt, marked `replayed`. It pays for one
+                computation: run it again only if the first never began.
+            purpose: What for, in words, for the journal.
+            actor: Who, for the journal.
+
+        Raises:
+            LedgerRefusal: The spend would pass the limit (a `BudgetExceeded`).
+            BudgetClosed: The budget spends no more.
+            KeyConflict: The key was used for another spend.
+            LedgerUnavailable: The database failed. Unless `outcome_unknown` says
+                otherwise, nothing was recorded.
+        """
+        asked = Request({self._name: cost}, count, key=key, purpose=purpose, actor=actor)
+        return self._desk.spend(asked)[self._name]
+
+    def affordable(self, cost: Cost) -> int:
+        """The largest count of `cost` that would be admitted now, at most 2**53."""
+
+        def question(balance: Balance, position: Position) -> int:
+            return 0 if balance.closed else _affordable(position.account, cost)
+
+        return self._desk.ask(self._name, question)
+
+    def reserve(
+        self,
+        cost: Cost,
+        count: int,
+        *,
+        lifetime: float = 3600.0,
+        purpose: str = "",
+        actor: str = "",
+    ) -> Reservation:
+        """Runs paid for now and drawn later by this process, within `lifetime` seconds.
+
+        There is no key: a reservation found again after a crash might be drawn twice.
+        """
+        asked = Request({self._name: cost}, count, purpose=purpose, actor=actor, kind=Kind.RESERVE)
+        receipt = self._desk.spend(asked)[self._name]
+        return Reservation(self._desk, receipt, lifetime=lifetime, actor=actor)
+
+    def buffered(self, block: int = 1000, *, lifetime: float = 3600.0, actor: str = "") -> Buffered:
+        """A gate that spends from this budget in reservations of `block` runs."""
+        return Buffered(self, block, lifetime=lifetime, actor=actor)
+
+    def guarantee(self) -> FilterGuarantee | OdometerGuarantee:
+        """What holds for everything spent from this budget."""
+        return self._desk.ask(self._name, lambda _, now: now.account.guarantee())
+
+    def statement(self) -> Statement:
+        """Where the budget stands."""
+        return self._desk.ask(self._name, _statement)
+
+    def history(self, last: int = 100) -> list[Entry]:
+        """The last entries of the journal, the oldest of them first."""
+        with self._desk.store.reading() as transaction:
+            balance = book.read(transaction, self._name)
+            lines = book.latest(transaction, balance, last)
+        return [line.entry() for line in reversed(lines)]
+
+    def close(self, *, purpose: str = "", actor: str = "") -> None:
+        """Stops spending for good; it stays readable, and closing twice is no error."""
+        self._desk.end(self._name, Kind.CLOSE, purpose, actor)
+
+    def __repr__(self) -> str:
+        return f"Budget({self._name!r})"
+
+
+if TYPE_CHECKING:
+    _gates: tuple[type[Gate], ...] = (Budget, Buffered)
+
+
+def _affordable(account: Account, cost: Cost) -> int:
+    if isinstance(account, Filter):
+        return account.affordable(cost)
+    return largest(lambda count: account.admits(cost, count))
+
+
+def _statement(balance: Balance, position: Position) -> Statement:
+    account = position.account
+    return Statement(
+        name=balance.name,
+        kind="filter" if isinstance(account, Filter) else "odometer",
+        limit=account.limit if isinstance(account, Filter) else math.inf,
+        delta=account.delta,
+        approx_delta=account.approx_delta,
+        epsilon=balance.epsilon,
+        remaining=account.remaining if isinstance(account, Filter) else math.inf,
+        closed=bool(balance.closed),
+        entries=balance.sequence + 1,
+        head=balance.head,
+    )

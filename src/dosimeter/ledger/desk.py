@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Desk: the transactions of a ledger; the only place where budgets move.
+
+Lock the rows in the order of their names, ask the accounts, write balances and journal,
+commit, and only then say so. Whatever fails before the commit has changed nothing. The
+desk never hands back what was spent, but for a reservation of which nothing was drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from dosimeter.errors import BudgetExceeded
+from dosimeter.ledger import book
+from dosimeter.ledger.book import Balance, Clock, Line
+from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
+from dosimeter.ledger.live import LivePositions
+from dosimeter.ledger.positions import Position
+from dosimeter.ledger.records import Entry, Kind, Receipt, digest
+from dosimeter.ledger.request import Request, text
+from dosimeter.ledger.stores import Store, Transaction
+from dosimeter.rdp import Cost
+from dosimeter.rdp.plain import to_plain
+
+T = TypeVar("T")
+Kept = list[tuple[Balance, Position]]
+
+
+def wall_clock() -> datetime:
+    """Now, by the system's clock."""
+    return datetime.now(UTC)
+
+
+class Desk:
+    """Runs a ledger's transactions on a store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self._live = LivePositions()
+
+    def spend(self, request: Request) -> dict[str, Receipt]:
+        """Spends in every budget or in none; the receipts by budget."""
+        if request.key is None and len(request.names) == 1:
+            done = self._spend_ahead(request, request.names[0])
+            if done is not None:
+                return {done.budget: done}
+
+        def work(transaction: Transaction, kept: Kept) -> dict[str, Receipt]:
+            balances = [self._locked(transaction, name) for name in request.names]
+            if request.key is not None:
+                earlier = [book.by_key(transaction, balance, request.key) for balance in balances]
+                if any(earlier):
+                    return _replayed(request, balances, earlier)
+            receipts = {}
+            for balance in balances:
+                cost = request.costs[balance.name]
+                position = self._spent(transaction, balance, cost, request.count)
+                values = {"time": book.utc(self.clock), **request.values(balance.name)}
+                after, entry = book.append(transaction, balance, position, **values)
+                kept.append((after, position))
+                receipts[balance.name] = receipt(entry, after.head, cost)
+            return receipts
+
+        return self.transact(work)
+
+    def _spend_ahead(self, request: Request, name: str) -> Receipt | None:
+        """The receipt of a spend worked out before the lock; None if it must be asked under it.
+
+        Guarantee:
+            It is recorded only if the row is, under its lock, still the balance that it was
+            worked out from; so it is what the slower way would have recorded. Refusals are
+            never decided here, because the row may have moved.
+        """
+        live = self._live.pop(name)
+        if live is None or live[0].closed:
+            return None
+        balance, position = live
+        cost = request.costs[name]
+        try:
+            position = position.spend(cost, request.count)
+        except BudgetExceeded:
+            return None
+        made = book.step(balance, position, time=book.utc(self.clock), **request.values(name))
+        if not self.transact(lambda transaction, _: made.record(transaction)):
+            return None
+        self._live.keep(made.after, position)
+        return receipt(made.entry, made.after.head, cost)
+
+    def settle(self, reserved: Receipt, drawn: int, actor: str) -> None:
+        """Ends a reservation; if nothing was drawn from it, what it holds is free again."""
+
+        def work(transaction: Transaction, kept: Kept) -> None:
+            balance = self._locked(transaction, reserved.budget)
+            if balance.closed:
+                return
+            body = book.parameters(transaction, balance.parameters)
+            position = self.position(transaction, balance)
+            if not drawn:
+                position = position.released(body, reserved.cost, reserved.count)
+            after, _ = book.append(
+                transaction,
+                balance,
+                position,
+                kind=Kind.COMMIT if drawn else Kind.RELEASE,
+                cost=to_plain(reserved.cost),
+                count=drawn or reserved.count,
+                reference=reserved.sequence,
+                time=book.utc(self.clock),
+                actor=actor,
+            )
+            kept.append((after, position))
+
+        self.transact(work)
+
+    def end(self, name: str, kind: Kind, purpose: str, actor: str) -> None:
+        """Stops a budget for good; nothing happens if it is stopped already."""
+        note = {"purpose": text("purpose", purpose), "actor": text("actor", actor)}
+
+        def work(transaction: Transaction, kept: Kept) -> None:
+            balance = self._locked(transaction, name)
+            if not balance.closed:
+                position = self.position(transaction, balance)
+                time = book.utc(self.clock)
+                book.append(transaction, balance, position, kind=kind, time=time, **note)
+
+        self.transact(work)
+
+    def ask(self, name: str, question: Callable[[Balance, Position], T]) -> T:
+        """The answer to a question about where a budget stands now."""
+        with self.store.reading() as transaction:
+            balance = book.read(transaction, name, known=self._live.known(name))
+            position = self.position(transaction, balance)
+        answer = question(balance, position)
+        self._live.keep(balance, position)
+        return answer
+
+    def balance(self, name: str) -> Balance:
+        """The row of a budget."""
+        with self.store.reading() as transaction:
+            return book.read(transaction, name)
+
+    def transact(self, work: Callable[[Transaction, Kept], T]) -> T:
+        """The result of `work`, once it is recorded."""
+        try:
+            return self._once(work)
+        except ConnectionLost as error:
+            if error.outcome_unknown:
+                raise
+            # Nothing was recorded: the pool held a connection to a server that has restarted.
+            return self._once(work)
+
+    def position(self, transaction: Transaction, balance: Balance) -> Position:
+        """The live position of a budget; the caller owns it and may give it back."""
+        kept = self._live.take(balance)
+        if kept is not None:
+            return kept
+        body = book.parameters(transaction, balance.parameters)
+        return Position.restored(body, balance.sums)
+
+    def _locked(self, transaction: Transaction, name: str) -> Balance:
+        balance = book.read(transaction, name, lock=True, known=self._live.known(name))
+        return self._live.require_not_before(balance)
+
+    def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
+        kept: Kept = []
+        with self.store.writing() as transaction:
+            result = work(transaction, kept)
+        for balance, position in kept:
+            self._live.keep(balance, position)
+        return result
+
+    def _spent(
+        self, transaction: Transaction, balance: Balance, cost: Cost, count: int
+    ) -> Position:
+        if balance.closed:
+            raise BudgetClosed(f"budget {balance.name!r} must be open to spend, it was closed")
+        position = self.position(transaction, balance)
+        try:
+            return position.spend(cost, count)
+        except BudgetExceeded as refusal:
+            raise LedgerRefusal(balance.name, refusal) from None
+
+
+def _replayed(
+    request: Request, balances: list[Balance], earlier: list[Line | None]
+) -> dict[str, Receipt]:
+    """The first receipts of a spend that was recorded under this key."""
+    receipts = {}
+    for balance, line in zip(balances, earlier, strict=True):
+        name = balance.name
+        found = line.entry() if line is not None and digest(line.body) == line.hash else None
+        entry = request.require_same(name, found)
+        assert line is not None
+        receipts[name] = receipt(entry, line.hash, request.costs[name], replayed=True)
+    return receipts
+
+
+def receipt(entry: Entry, hash: str, cost: Cost, *, replayed: bool = False) -> Receipt:
+    """The receipt for a recorded entry."""
+    return Receipt(
+        budget=entry.budget,
+        sequence=entry.sequence,
+        cost=cost,
+        count=entry.count,
+        epsilon=entry.epsilon,
+        hash=hash,
+        time=entry.time,
+        replayed=replayed,
+    )

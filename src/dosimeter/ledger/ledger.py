@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ledger: privacy budgets that outlive the process, shared by many.
+
+A budget belongs to a data set, not to a Python object. The ledger keeps it in a database,
+takes spends one at a time, and writes down why in a journal that only grows. Nothing in
+it is ever deleted, rewritten or refunded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from dosimeter.accounting import Filter, Odometer
+from dosimeter.ledger import book, transfer
+from dosimeter.ledger.book import Clock
+from dosimeter.ledger.budget import Budget
+from dosimeter.ledger.desk import Desk, Kept, wall_clock
+from dosimeter.ledger.errors import BudgetExists, BudgetNotFound
+from dosimeter.ledger.positions import Account
+from dosimeter.ledger.records import Receipt, Verification
+from dosimeter.ledger.request import Request, identifier, text
+from dosimeter.ledger.stores import Transaction, open_store
+from dosimeter.ledger.stores.base import UniqueViolation
+from dosimeter.rdp import Cost
+
+
+class Ledger:
+    """Budgets in a database; `ledger[name]` is a `Gate`.
+
+    Guarantee:
+        An acknowledged spend is on the disk and in the journal; a budget never passes its
+        limit, whoever spends from it and however they crash. Costs that are spent from one
+        budget compose adaptively as `Filter` says; two budgets over the same people only
+        add up (basic composition), so keep one budget per data set.
+
+    Example:
+        >>> import tempfile, dosimeter as dm
+        >>> from dosimeter.ledger import Ledger
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with Ledger.open(f"sqlite:///{folder.name}/budgets.db") as ledger:
+        ...     patients = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        ...     receipt = patients.spend(dm.Gaussian(noise_multiplier=20), purpose="mean age")
+        ...     print(receipt.sequence, f"{receipt.epsilon:.3f}", ledger.verify("patients").ok)
+        1 0.258 True
+        >>> folder.cleanup()
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    @classmethod
+    def open(cls, url: str, *, timeout: float = 30.0, clock: Clock = wall_clock) -> Self:
+        """The ledger at a URL, made or migrated as need be.
+
+        Args:
+            url: `sqlite:///budgets.db` for one machine, `postgresql://user@host/db` for a
+                team; a plain path is an SQLite file.
+            timeout: Seconds to wait for a lock before giving up.
+            clock: What the entries' times are read from; their order is not.
+
+        Raises:
+            SchemaTooNew: A newer release wrote this database.
+            LedgerUnavailable: The database cannot be reached.
+        """
+        return cls(Desk(open_store(url, timeout), clock))
+
+    def create(
+        self,
+        name: str,
+        epsilon: float,
+        delta: float,
+        *,
+        plan: tuple[Cost, int] | None = None,
+        approx_delta: float = 0.0,
+        orders: Iterable[float] | None = None,
+        weights: Sequence[float] | None = None,
+        purpose: str = "",
+        actor: str = "",
+    ) -> Budget:
+        """A new budget that refuses what would pass (epsilon, delta); see `Filter`.
+
+        Raises:
+            BudgetExists: The name is taken.
+        """
+        account = Filter(
+            epsilon,
+            delta,
+            plan=plan,
+            approx_delta=approx_delta,
+            orders=orders,
+            weights=weights,
+        )
+        return self._open_all([name], account, purpose, actor)[0]
+
+    def create_odometer(
+        self,
+        name: str,
+        delta: float,
+        *,
+        approx_delta: float = 0.0,
+        orders: Iterable[float] | None = None,
+        weights: Sequence[float] | None = None,
+        purpose: str = "",
+        actor: str = "",
+    ) -> Budget:
+        """A new budget without a limit, which reads epsilon; see `Odometer`.
+
+        Raises:
+            BudgetExists: The name is taken.
+        """
+        account = Odometer(delta, approx_delta=approx_delta, orders=orders, weights=weights)
+        return self._open_all([name], account, purpose, actor)[0]
+
+    def create_blocks(
+        self,
+        prefix: str,
+        labels: Iterable[str],
+        epsilon: float,
+        delta: float,
+        *,
+        plan: tuple[Cost, int] | None = None,
+        approx_delta: float = 0.0,
+        purpose: str = "",
+        actor: str = "",
+    ) -> list[Budget]:
+        """A budget `prefix/label` for each part of a partition, all of them or none.
+
+        Guarantee:
+            Each record must lie in one block only (a day, a shard), by a rule that does
+            not depend on other records. Then everything together costs a record what its
+            own block has spent: parallel composition. Spend in every block that a
+            computation reads, with `spend_all`.
+        """
+        account = Filter(epsilon, delta, plan=plan, approx_delta=approx_delta)
+        names = [f"{prefix}/{label}" for label in labels]
+        return self._open_all(names, account, purpose, actor)
+
+    def spend_all(
+        self,
+        costs: Mapping[str, Cost],
+        count: int = 1,
+        *,
+        key: str | None = None,
+        purpose: str = "",
+        actor: str = "",
+    ) -> dict[str, Receipt]:
+        """Spends in every budget named, or in none; the receipts by name.
+
+        For a computation over several data sets. Locks are taken in the order of the
+        names, so that such spends never wait for each other in a circle. Arguments and
+        errors are those of `Budget.spend`.
+        """
+        if not isinstance(costs, Mapping) or not costs:
+            raise ValueError(f"costs must map the names of budgets to costs, got {costs!r}")
+        asked = Request(costs, count, key=key, purpose=purpose, actor=actor)
+        return self._desk.spend(asked)
+
+    def close(self, name: str, *, purpose: str = "", actor: str = "") -> None:
+        """Stops a budget for good; it stays readable."""
+        self[name].close(purpose=purpose, actor=actor)
+
+    def verify(self, name: str, *, receipt: Receipt | None = None) -> Verification:
+        """Replays a journal with the code of today and names the first entry that does not fit.
+
+        With a receipt, the journal must also hold the entry that it was given for, which
+        shows a journal that someone wrote anew from start to end.
+        """
+        return transfer.verify(self._desk, name, receipt)
+
+    def export(self, name: str, *, move: bool = False) -> Iterator[str]:
+        """The journal as lines of JSON, the same bytes every time.
+
+        With `move` the budget is closed here in the same breath and the lines leave that
+        out, so that it can go on in another ledger and never in both.
+        """
+        return transfer.export(self._desk, name, move=move)
+
+    def import_journal(self, lines: Iterable[str]) -> Budget:
+        """The budget that an export describes, replayed and checked before it is added.
+
+        Raises:
+            JournalError: A line does not fit. Nothing was added.
+            BudgetExists: The name is taken.
+        """
+        return Budget(self._desk, transfer.import_lines(self._desk, lines))
+
+    def __getitem__(self, name: str) -> Budget:
+        """The budget of that name, as a gate."""
+        self._desk.balance(identifier("name", name))
+        return Budget(self._desk, name)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and self._desk.balance(name).name == name
+        except BudgetNotFound:
+            return False
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the budgets, the oldest first."""
+        with self._desk.store.reading() as transaction:
+            names = [row[0] for row in transaction.rows("names")]
+        return iter(names)
+
+    def disconnect(self) -> None:
+        """Closes the idle connections; the ledger can still be used and reconnects."""
+        self._desk.store.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.disconnect()
+
+    def _open_all(
+        self, names: list[str], account: Account, purpose: str, actor: str
+    ) -> list[Budget]:
+        for name in names:
+            identifier("name", name)
+        note = (text("actor", actor), text("purpose", purpose))
+
+        def work(transaction: Transaction, kept: Kept) -> None:
+            for name in names:
+                time = book.utc(self._desk.clock)
+                book.open_budget(transaction, name, account, time, *note)
+
+        try:
+            self._desk.transact(work)
+        except UniqueViolation:
+            raise BudgetExists(
+                f"name must be new in this ledger, got {', '.join(map(repr, names[:3]))}; "
+                "budgets are never deleted, so choose another or use the one that is there"
+            ) from None
+        return [Budget(self._desk, name) for name in names]

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries of the journal as frozen values, their bytes and their hash.
+
+An entry is stored as one line of canonical JSON (sorted names, ASCII, no blanks), and its
+hash is the SHA-256 of exactly that line, which holds the hash of the entry before it. So
+there is nothing about an entry that the chain does not cover, and nothing to serialise
+twice. Reading is strict: a line that would not be written like this is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from dosimeter.ledger.errors import JournalError
+from dosimeter.rdp import Cost
+from dosimeter.rdp.plain import Plain, from_plain
+
+FORMAT = 1
+START = "0" * 64
+"""What the first entry of a budget has for the hash of the entry before it."""
+
+
+class Kind(StrEnum):
+    """What an entry records."""
+
+    OPEN = "open"
+    SPEND = "spend"
+    RESERVE = "reserve"
+    COMMIT = "commit"
+    RELEASE = "release"
+    CLOSE = "close"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One line of a budget's journal.
+
+    Attributes:
+        budget: The name of the budget.
+        sequence: 0 for the opening entry, then 1, 2, 3, without gaps.
+        kind: What it records.
+        cost: The plain cost of a spend, reservation, commit or release.
+        count: How many runs of the cost.
+        epsilon: Epsilon spent after this entry, rounded up.
+        key: The idempotency key of a spend.
+        reference: The sequence of the reservation that a commit or release ends.
+        parameters: The parameters of the budget, in the opening entry.
+        actor: Who, as the client says.
+        purpose: What for, as the client says.
+        time: When, by the client's clock, in UTC; the order is that of the sequence.
+        previous: The hash of the entry before.
+    """
+
+    budget: str
+    sequence: int
+    kind: Kind
+    cost: Plain | None = None
+    count: int = 0
+    epsilon: float = 0.0
+    key: str | None = None
+    reference: int | None = None
+    parameters: Mapping[str, Any] | None = None
+    actor: str = ""
+    purpose: str = ""
+    time: str
+    previous: str
+
+    def body(self) -> str:
+        """The line that is stored and hashed."""
+        values = {
+            **self.__dict__,
+            "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
+            "format": FORMAT,
+        }
+        return canonical(values)
+
+    @classmethod
+    def parse(cls, body: str) -> Entry:
+        """The entry that `body()` wrote.
+
+        Raises:
+            JournalError: The line is not one that `body()` writes.
+        """
+        try:
+            values = json.loads(body)
+            if values.pop("format") != FORMAT or set(values) != _NAMES:
+                raise ValueError("its fields are not those of an entry")
+            epsilon = values["epsilon"]
+            values["epsilon"] = math.inf if epsilon == "inf" else epsilon
+            entry = cls(**{**values, "kind": Kind(values["kind"])})
+            entry._check_types()
+            if entry.body() != body:
+                raise ValueError("it is not in canonical form")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise JournalError(f"entry must be as the ledger wrote it: {error}") from None
+        return entry
+
+    def _check_types(self) -> None:
+        for name, kinds in _TYPES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                raise TypeError(f"{name} must be of another type, got {value!r}")
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon must be >= 0, got {self.epsilon!r}")
+
+    def priced(self) -> Cost:
+        """The cost of a spend, a reservation, or what ends one."""
+        if self.cost is None:
+            raise JournalError(f"entry of kind {self.kind} must carry a cost, got none")
+        return from_plain(self.cost)
+
+
+_NAMES = {field.name for field in fields(Entry)}
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("budget", "actor", "purpose", "time", "previous"), (str,)),
+    **dict.fromkeys(("sequence", "count"), (int,)),
+    **dict.fromkeys(("cost", "parameters"), (dict, type(None))),
+    "epsilon": (float,),
+    "key": (str, type(None)),
+    "reference": (int, type(None)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """Proof that a spend is recorded.
+
+    Attributes:
+        budget: The name of the budget.
+        sequence: The place of the entry in its journal.
+        cost: What one run costs.
+        count: How many runs were paid for.
+        epsilon: Epsilon spent after it, rounded up.
+        hash: The hash of the entry; whoever keeps it can show that it was not removed.
+        time: When, by the clock of the client that recorded it.
+        replayed: The key was known, so nothing was spent now: this is the first receipt
+            again. It pays for one computation, which may have run already.
+    """
+
+    budget: str
+    sequence: int
+    cost: Cost
+    count: int
+    epsilon: float
+    hash: str
+    time: str
+    replayed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What a replay of a journal found.
+
+    Attributes:
+        budget: The name of the budget.
+        entries: How many entries fit, from the first on.
+        epsilon: Epsilon recomputed over those.
+        head: The hash of the last of those.
+        sequence: The first entry that does not fit; None if all do.
+        problem: What does not fit, in words; None if everything does.
+    """
+
+    budget: str
+    entries: int
+    epsilon: float
+    head: str
+    sequence: int | None = None
+    problem: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything fits."""
+        return self.problem is None
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"{self.budget}: all {self.entries} entries fit, epsilon {self.epsilon:.6g}"
+        where = "its balance" if self.sequence is None else f"entry {self.sequence}"
+        return f"{self.budget}: {where} does not fit: {self.problem}"
+
+
+_encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def canonical(values: Mapping[str, Any]) -> str:
+    """Plain JSON values as the one line of text that stands for them."""
+    return _encoder.encode(values)
+
+
+def digest(text: str) -> str:
+    """The SHA-256 of a line, in hexadecimal."""
+    # A row edited by hand may hold anything, lone surrogates too.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Request: a spend as it is asked for, checked before any transaction begins.
+
+Names and keys are what every database can store and index exactly; purposes and actors
+are any text of a reasonable length. Costs must be ones that can be written down, because
+a spend that cannot be audited is not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dosimeter import arguments
+from dosimeter.ledger.errors import KeyConflict
+from dosimeter.ledger.records import Entry, Kind
+from dosimeter.rdp import Cost
+from dosimeter.rdp.plain import to_plain
+
+_LONGEST_NAME = 500
+_LONGEST_TEXT = 100_000
+
+
+class Request:
+    """A count of runs, with a cost in each of some budgets, and a note for the journal."""
+
+    def __init__(
+        self,
+        costs: Mapping[str, Cost],
+        count: int,
+        *,
+        key: str | None = None,
+        purpose: str = "",
+        actor: str = "",
+        kind: Kind = Kind.SPEND,
+    ) -> None:
+        self.costs = {identifier("name", name): cost for name, cost in costs.items()}
+        self.names = sorted(self.costs)
+        self.count = arguments.count("count", count)
+        self.key = None if key is None else identifier("key", key)
+        self._plain = {name: to_plain(cost) for name, cost in self.costs.items()}
+        self._note = {
+            "kind": kind,
+            "count": self.count,
+            "key": self.key,
+            "purpose": text("purpose", purpose),
+            "actor": text("actor", actor),
+        }
+
+    def values(self, name: str) -> dict[str, Any]:
+        """What the entry in one budget says of it."""
+        return {"cost": self._plain[name], **self._note}
+
+    def require_same(self, name: str, entry: Entry | None) -> Entry:
+        """The entry that was recorded under this key, if it is for the same spend.
+
+        Raises:
+            KeyConflict: It is for another one.
+        """
+        asked = (Kind.SPEND, self._plain[name], self.count)
+        if entry is None or (entry.kind, entry.cost, entry.count) != asked:
+            raise KeyConflict(
+                f"key must name one spend, got {self.key!r} again for another cost, count or "
+                f"budget ({name!r}); choose a new key for a new spend"
+            )
+        return entry
+
+
+def identifier(what: str, value: object) -> str:
+    """Text that every database can store and index exactly."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be text, got {value!r}")
+    if not 0 < len(value) <= _LONGEST_NAME:
+        raise ValueError(
+            f"{what} must have 1 to {_LONGEST_NAME} characters, got {len(value)} of them"
+        )
+    if "\0" in value or not _encodable(value):
+        raise ValueError(f"{what} must be Unicode text without NUL, got {value!r}")
+    return value
+
+
+def _encodable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def text(what: str, value: object) -> str:
+    """Any text that is not unreasonably long."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be text, got {value!r}")
+    if not len(value) <= _LONGEST_TEXT:
+        raise ValueError(
+            f"{what} must have at most {_LONGEST_TEXT} characters, got {len(value)} of them"
+        )
+    return value

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables as they are now, and the statements that the ledger runs on them.
+
+Parameters are stored once under their own hash, so many blocks share a row and an edit
+shows. A budget's row is its balance: the running sums and the head of its journal, small
+because it is rewritten with every spend. The journal only grows. The statements are
+SQLAlchemy's, compiled once for each database and then run by the driver itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Dialect,
+    Double,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.base import Executable
+from sqlalchemy.sql.compiler import SQLCompiler
+
+VERSION = 1
+_metadata = MetaData()
+
+schema = Table("dosimeter_schema", _metadata, Column("version", Integer), Column("applied", Text))
+parameters = Table("dosimeter_parameters", _metadata, Column("hash", Text), Column("body", Text))
+budgets = Table(
+    "dosimeter_budgets",
+    _metadata,
+    Column("id", BigInteger),
+    Column("name", Text),
+    Column("parameters", Text),
+    Column("sequence", BigInteger),
+    Column("head", Text),
+    Column("epsilon", Double),
+    Column("sums", Text),
+    Column("closed", Integer),
+    Column("checksum", Text),
+)
+journal = Table(
+    "dosimeter_journal",
+    _metadata,
+    Column("budget_id", BigInteger),
+    Column("sequence", BigInteger),
+    Column("key", Text),
+    Column("reference", BigInteger),
+    Column("hash", Text),
+    Column("body", Text),
+)
+
+_lines = select(
+    journal.c.sequence, journal.c.key, journal.c.reference, journal.c.hash, journal.c.body
+)
+_of_budget = journal.c.budget_id == bindparam("budget_id", type_=BigInteger)
+
+_moving = ("sequence", "head", "epsilon", "sums", "closed", "checksum")
+_move_on = (
+    update(budgets)
+    .where(*(budgets.c[name] == bindparam(f"at_{name}") for name in ("id", *_moving)))
+    .values({name: bindparam(name) for name in _moving})
+)
+
+STATEMENTS: dict[str, Executable] = {
+    "versions": select(schema.c.version),
+    "add_version": insert(schema),
+    "names": select(budgets.c.name).order_by(budgets.c.id),
+    "balance": select(budgets).where(budgets.c.name == bindparam("name", type_=Text)),
+    "lock": select(budgets)
+    .where(budgets.c.name == bindparam("name", type_=Text))
+    .with_for_update(),
+    "open": insert(budgets)
+    .values({name: bindparam(name) for name in budgets.c.keys() if name != "id"})
+    .returning(budgets.c.id),
+    "move_on": _move_on,
+    "parameters": select(parameters.c.body).where(
+        parameters.c.hash == bindparam("hash", type_=Text)
+    ),
+    "append": insert(journal),
+    "by_key": _lines.where(_of_budget, journal.c.key == bindparam("key", type_=Text)),
+    "by_sequence": _lines.where(
+        _of_budget, journal.c.sequence == bindparam("at", type_=BigInteger)
+    ),
+    "page": _lines.where(_of_budget, journal.c.sequence >= bindparam("start", type_=BigInteger))
+    .order_by(journal.c.sequence)
+    .limit(bindparam("size", type_=Integer)),
+    "latest": _lines.where(_of_budget, journal.c.sequence < bindparam("end", type_=BigInteger))
+    .order_by(journal.c.sequence.desc())
+    .limit(bindparam("size", type_=Integer)),
+}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A statement in the words of one driver."""
+
+    text: str
+    order: tuple[str, ...] | None
+    constants: dict[str, Any]
+
+    def arguments(self, values: dict[str, Any]) -> Any:
+        """The values as the driver takes them: by position or by name."""
+        given = {**self.constants, **values} if self.constants else values
+        return given if self.order is None else [given[name] for name in self.order]
+
+
+def prepare(dialect: Dialect) -> dict[str, Prepared]:
+    """Every statement for one database."""
+    ready = {}
+    # Two clients may add the same parameters at once; they are the same row.
+    wanted = dict(STATEMENTS)
+    if dialect.name == "sqlite":
+        wanted["add_parameters"] = sqlite.insert(parameters).on_conflict_do_nothing()
+    else:
+        wanted["add_parameters"] = postgresql.insert(parameters).on_conflict_do_nothing()
+        wanted["record"] = _record()
+    for name, statement in wanted.items():
+        compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
+        assert isinstance(compiled, SQLCompiler)
+        order = tuple(compiled.positiontup or ()) if compiled.positional else None
+        # SQLite's LIMIT, for one, comes with an OFFSET that is a constant of the statement.
+        constants = {key: value for key, value in compiled.params.items() if value is not None}
+        ready[name] = Prepared(str(compiled), order, constants)
+    return ready
+
+
+def _record() -> Executable:
+    """`move_on` and `append` as one statement; it appends nothing if it moved nothing."""
+    moved = _move_on.returning(budgets.c.id).cte("moved")
+    values = [
+        bindparam(f"line_{column.name}", type_=column.type)
+        for column in journal.c
+        if column.name != "budget_id"
+    ]
+    return insert(journal).from_select(list(journal.c), select(moved.c.id, *values))

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Store: transactions on one database, and what its failures mean to a ledger.
+
+A writing transaction holds the locks it needs before it asks anything; a reading one sees
+one moment and blocks nobody. Every failure of a driver leaves here as one of the ledger's
+errors, and a transaction that did not commit has changed nothing. The store knows no
+privacy; the ledger knows no driver.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from dosimeter.ledger import schema
+from dosimeter.ledger.errors import ConnectionLost, LedgerError, SchemaTooNew
+from dosimeter.ledger.migrations import MIGRATIONS
+
+
+class UniqueViolation(LedgerError):
+    """A row with this name, key or reference is there already."""
+
+
+class Transaction:
+    """Statements inside one transaction."""
+
+    def __init__(self, store: Store, connection: Any) -> None:
+        self._store = store
+        self._connection = connection
+        self._cursor = connection.cursor()
+
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a statement of `schema.STATEMENTS` gives."""
+        self._execute(statement, values)
+        found: list[tuple[Any, ...]] = self._cursor.fetchall()
+        return found
+
+    def run(self, statement: str, **values: Any) -> int:
+        """How many rows a statement of `schema.STATEMENTS` changed."""
+        self._execute(statement, values)
+        changed: int = self._cursor.rowcount
+        return changed
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """Runs SQL of the store's own, without values."""
+        try:
+            self._cursor.execute(text)
+        except self._store.errors as error:
+            raise self._store.failure(error, self._connection) from error
+        found: list[tuple[Any, ...]] = self._cursor.fetchall() if self._cursor.description else []
+        return found
+
+    def record(self, at: dict[str, Any], moved: dict[str, Any], line: dict[str, Any]) -> bool:
+        """Moves a balance and appends its journal line; False if the balance was elsewhere."""
+        return self._store.record(self, {**at, **moved}, line)
+
+    def _execute(self, statement: str, values: dict[str, Any]) -> None:
+        prepared = self._store.statements[statement]
+        try:
+            self._cursor.execute(prepared.text, prepared.arguments(values))
+        except self._store.errors as error:
+            raise self._store.failure(error, self._connection) from error
+
+
+class Store(ABC):
+    """A database with the ledger's tables, and the connections to it.
+
+    A connection is kept for the next transaction once one has ended on it cleanly; there
+    are as many as transactions ran at once.
+    """
+
+    backend: str
+
+    def __init__(self, engine: Engine, timeout: float) -> None:
+        self._engine = engine
+        self._timeout = timeout
+        self._process = os.getpid()
+        self._idle: list[Any] = []
+        self._inherited: list[Any] = []
+        self.errors: type[Exception] = engine.dialect.loaded_dbapi.Error
+        self.statements = schema.prepare(engine.dialect)
+
+    def writing(self) -> AbstractContextManager[Transaction]:
+        """A transaction that is committed at the end, or leaves nothing behind."""
+        return self._transaction(self._begin_writing())
+
+    def reading(self) -> AbstractContextManager[Transaction]:
+        """A transaction that sees one moment of the database and changes nothing."""
+        return self._transaction(self._begin_reading())
+
+    def record(self, transaction: Transaction, moved: dict[str, Any], line: dict[str, Any]) -> bool:
+        """Moves a balance and appends its journal line; False if the balance was elsewhere."""
+        return transaction.run("move_on", **moved) == 1 == transaction.run("append", **line)
+
+    def migrate(self) -> None:
+        """Brings the tables up to date.
+
+        Raises:
+            SchemaTooNew: A newer release has been here.
+        """
+        with self.reading() as transaction:
+            if self._version(transaction) == schema.VERSION:
+                return
+        with self.writing() as transaction:
+            self._lock_schema(transaction)
+            version = self._version(transaction)
+            for migration in MIGRATIONS[version:]:
+                if migration.number == 1:
+                    transaction.sql(
+                        "CREATE TABLE dosimeter_schema "
+                        "(version INTEGER PRIMARY KEY, applied TEXT NOT NULL)"
+                    )
+                for line in migration.sql[self.backend]:
+                    transaction.sql(line)
+                now = datetime.now(UTC).isoformat(timespec="seconds")
+                transaction.run("add_version", version=migration.number, applied=now)
+
+    def dispose(self) -> None:
+        """Closes the idle connections."""
+        while self._idle:
+            with suppress(Exception):
+                self._idle.pop().close()
+
+    def _version(self, transaction: Transaction) -> int:
+        if not self._has_tables(transaction):
+            return 0
+        version = max((row[0] for row in transaction.rows("versions")), default=0)
+        if version > schema.VERSION:
+            raise SchemaTooNew(
+                f"schema of the ledger must be at most {schema.VERSION} for this release, "
+                f"got {version}; upgrade dosimeter"
+            )
+        return int(version)
+
+    @contextmanager
+    def _transaction(self, begin: str | None) -> Iterator[Transaction]:
+        connection = self._connection()
+        try:
+            transaction = Transaction(self, connection)
+            if begin is not None:
+                transaction.sql(begin)
+            yield transaction
+            try:
+                connection.commit()
+            except self.errors as error:
+                raise self.failure(error, connection, committing=True) from error
+        except BaseException:
+            self._undo(connection)
+            raise
+        self._idle.append(connection)
+
+    def _connection(self) -> Any:
+        if self._process != os.getpid():
+            # Connections that came through a fork are the parent's: neither use nor close them.
+            self._process, self._inherited, self._idle = os.getpid(), self._idle, []
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            return self._engine.raw_connection()
+        except DBAPIError as error:
+            raise self._failure(error.orig or error) from error
+        except self.errors as error:
+            raise self._failure(error) from error
+
+    def _undo(self, connection: Any) -> None:
+        try:
+            connection.rollback()
+        except Exception:
+            # Whatever rollback could not reach is rolled back when the connection ends.
+            with suppress(Exception):
+                connection.close()
+        else:
+            self._idle.append(connection)
+
+    def failure(
+        self, error: Exception, connection: Any, *, committing: bool = False
+    ) -> LedgerError:
+        """The ledger's error for a failure of the driver in a transaction."""
+        driver = connection.dbapi_connection
+        if not self._engine.dialect.is_disconnect(error, driver, None):  # type: ignore[arg-type]
+            return self._failure(error)
+        # The others lead to the same server; they are as dead as this one.
+        self.dispose()
+        known = "it may have been recorded" if committing else "nothing was recorded"
+        return ConnectionLost(
+            f"the connection to the ledger was lost and {known}; retry with the same key: "
+            f"{_one_line(error)}",
+            outcome_unknown=committing,
+        )
+
+    @abstractmethod
+    def _begin_writing(self) -> str | None:
+        """What opens a writing transaction, if the driver does not."""
+
+    @abstractmethod
+    def _begin_reading(self) -> str | None:
+        """What opens a transaction that sees one moment."""
+
+    @abstractmethod
+    def _has_tables(self, transaction: Transaction) -> bool:
+        """Whether a ledger has been made here."""
+
+    @abstractmethod
+    def _lock_schema(self, transaction: Transaction) -> None:
+        """Keeps others from migrating until this transaction ends."""
+
+    @abstractmethod
+    def _failure(self, error: BaseException) -> LedgerError:
+        """The ledger's error for a failure of the driver."""
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQLite: a ledger in one file, for one machine and no server.
+
+BEGIN IMMEDIATE takes the only write lock before anything is read, so check and append
+cannot be parted; WAL lets readers go on meanwhile; synchronous EXTRA (FULL, and the
+directory where there is no WAL) puts a commit on the disk before it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import Any
+
+from sqlalchemy import URL, create_engine, event
+from sqlalchemy.pool import NullPool
+
+from dosimeter.ledger.errors import LedgerBusy, LedgerError, LedgerUnavailable
+from dosimeter.ledger.stores.base import Store, Transaction, UniqueViolation, _one_line
+
+_REASONS = {
+    "SQLITE_FULL": "the disk is full; nothing was recorded",
+    "SQLITE_READONLY": "the file is read-only; nothing was recorded",
+    "SQLITE_CANTOPEN": "the file cannot be opened; does its folder exist?",
+    "SQLITE_IOERR": "the disk failed; nothing was acknowledged",
+    "SQLITE_CORRUPT": "the file is damaged; restore it from a backup",
+    "SQLITE_NOTADB": "the file is not an SQLite database",
+    "SQLITE_PERM": "the file may not be used",
+    "SQLITE_AUTH": "the file may not be used",
+}
+
+
+class SqliteStore(Store):
+    """A ledger in an SQLite file."""
+
+    backend = "sqlite"
+
+    def __init__(self, url: URL, timeout: float) -> None:
+        if url.database in (None, "", ":memory:"):
+            raise ValueError(
+                "url must name a file, because a ledger outlives the process, "
+                f"got {url.database!r}; use dosimeter.Filter for a budget in memory"
+            )
+        engine = create_engine(
+            url.set(drivername="sqlite+pysqlite"),
+            connect_args={"timeout": timeout, "isolation_level": None},
+            poolclass=NullPool,
+        )
+        event.listen(engine, "connect", _make_durable)
+        super().__init__(engine, timeout)
+
+    def migrate(self) -> None:
+        """Brings the tables up to date, and the file into WAL mode."""
+        self._use_wal()
+        super().migrate()
+
+    def _use_wal(self) -> None:
+        """Switches the file to WAL, once; SQLite does not wait for others there by itself."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                with self._transaction(None) as outside:
+                    if outside.sql("PRAGMA journal_mode") != [("wal",)]:
+                        outside.sql("PRAGMA journal_mode = WAL")
+                return
+            except LedgerBusy:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.01)
+
+    def _begin_writing(self) -> str:
+        return "BEGIN IMMEDIATE"
+
+    def _begin_reading(self) -> str:
+        return "BEGIN"
+
+    def _has_tables(self, transaction: Transaction) -> bool:
+        found = transaction.sql("SELECT 1 FROM sqlite_master WHERE name = 'dosimeter_schema'")
+        return bool(found)
+
+    def _lock_schema(self, transaction: Transaction) -> None:
+        """BEGIN IMMEDIATE has done it."""
+
+    def _failure(self, error: BaseException) -> LedgerError:
+        name = getattr(error, "sqlite_errorname", None) or ""
+        text = _one_line(error)
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return LedgerBusy(f"the ledger stayed locked for {self._timeout:g} s: {text}; retry")
+        if name.startswith("SQLITE_CONSTRAINT"):
+            return UniqueViolation(text)
+        for start, reason in _REASONS.items():
+            if name.startswith(start):
+                return LedgerUnavailable(f"{reason} ({text})")
+        return LedgerUnavailable(f"SQLite failed and nothing was acknowledged: {text}")
+
+
+def _make_durable(connection: sqlite3.Connection, _: Any) -> None:
+    connection.execute("PRAGMA synchronous = EXTRA")

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts: what `make_private` puts together, in the order in which the parts need each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from dosimeter import arguments
+from dosimeter.training import models
+from dosimeter.training.entropy import NoiseSource, PoissonSampler
+from dosimeter.training.group import Group
+from dosimeter.training.loader import PrivateLoader, Records
+from dosimeter.training.models import GradSampling
+from dosimeter.training.optimizer import PrivateOptimizer
+from dosimeter.training.settings import StepSettings, Ticket
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """How the parts reach the engine: to pay for a batch, and to report a step."""
+
+    draw: Callable[[], Ticket | None]
+    settings: Callable[[], StepSettings]
+    on_step: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller of `make_private` chose, checked."""
+
+    max_grad_norm: float
+    physical_batch_size: int
+    grad_sampling: GradSampling
+    loss_reduction: str
+    collate: Callable[[list[Any]], Any] | None
+
+    def __post_init__(self) -> None:
+        arguments.positive("max_grad_norm", self.max_grad_norm)
+        arguments.count("physical_batch_size", self.physical_batch_size)
+        if self.loss_reduction not in ("mean", "sum"):
+            raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model, its private wrapping, and what feeds and steps it."""
+
+    model: nn.Module
+    private: nn.Module
+    optimizer: PrivateOptimizer
+    loader: PrivateLoader
+    sampler: PoissonSampler
+    noise: NoiseSource
+    grad_sampling: GradSampling
+
+
+def settings_for(
+    dataset: Records, noise_multiplier: float, batch_size: int, records: int | None
+) -> StepSettings:
+    """The first settings of a run, checked against the data."""
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise TypeError(
+            "dataset must be map-style (with __len__ and __getitem__), so that every record can "
+            f"be drawn independently, got {type(dataset).__name__}"
+        )
+    if not len(dataset) > 0:
+        raise ValueError("dataset must hold at least one record, got none")
+    return StepSettings(
+        arguments.positive("noise_multiplier", noise_multiplier),
+        arguments.count("batch_size", batch_size),
+        len(dataset) if records is None else arguments.count("records", records),
+    )
+
+
+def assemble(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    dataset: Records,
+    options: Options,
+    *,
+    group: Group,
+    seed: int | None,
+    hooks: Hooks,
+) -> Parts:
+    """Puts Opacus around a validated model, and the loader and optimizer around both."""
+    private = models.wrap(
+        group.distribute(model),
+        options.grad_sampling,
+        max_grad_norm=options.max_grad_norm,
+        loss_reduction=options.loss_reduction,
+    )
+    noise = NoiseSource(next(model.parameters()).device, seed)
+    private_optimizer = PrivateOptimizer(
+        optimizer,
+        private,
+        mode=options.grad_sampling,
+        max_grad_norm=options.max_grad_norm,
+        loss_reduction=options.loss_reduction,
+        noise=noise,
+        group=group,
+        on_step=hooks.on_step,
+    )
+    # Each process draws from its own share of the records; the union is one Poisson sample.
+    shard = slice(group.rank, None, group.size)
+    share = len(range(group.rank, len(dataset), group.size))
+    sampler = PoissonSampler(share, None if seed is None else (seed, group.rank))
+    loader = PrivateLoader(
+        dataset,
+        private_optimizer,
+        sampler,
+        draw=hooks.draw,
+        settings=hooks.settings,
+        shard=shard,
+        physical_batch_size=options.physical_batch_size,
+        collate=options.collate,
+    )
+    return Parts(model, private, private_optimizer, loader, sampler, noise, options.grad_sampling)

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PrivateEngine: a training loop that looks like everyone's and cannot overspend.
+
+Data is gated in one place, `PrivateEngine.spend`. The loader calls it before it draws a
+batch (`_draw`), a signal before it counts. A batch comes with a ticket, and the optimizer
+takes no step without one. What this module refuses to do: read a record before its spend,
+hand back a spend, or guess a budget that was not given.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from dosimeter.accounting import Gate
+from dosimeter.errors import BudgetExceeded
+from dosimeter.rdp import Cost
+from dosimeter.rdp.plain import to_plain
+from dosimeter.training import checkpoint, ghost, models
+from dosimeter.training.assembly import Hooks, Options, Parts, assemble, settings_for
+from dosimeter.training.controls import Controls
+from dosimeter.training.group import Group
+from dosimeter.training.guarantee import TrainingGuarantee
+from dosimeter.training.loader import PrivateLoader, Records
+from dosimeter.training.models import GradSampling
+from dosimeter.training.optimizer import PrivateOptimizer
+from dosimeter.training.settings import StepSettings, Ticket
+
+
+class PrivateEngine(Controls):
+    """Private training under any gate; itself a gate, so that signals share the budget.
+
+    Args:
+        gate: What every step and every signal is charged to.
+        seed: Makes batches and noise repeatable, for tests. Whoever knows it can take the
+            noise off again, and the guarantee says so. By default the operating system's
+            entropy is used.
+        strict: Whether a refused step raises BudgetExceeded instead of ending the loader.
+
+    Guarantee:
+        What leaves through the optimizer and the signals is as private as the gate says, for
+        neighbours that differ in one record, if per-record gradients are clipped by Opacus,
+        the number of records is public, and the training loop uses a batch for nothing but
+        the gradient. Spends come first and are never handed back.
+
+    Example:
+        >>> import torch, dosimeter as dm
+        >>> from dosimeter.training import PrivateEngine
+        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.randn(64, 1))
+        >>> engine = PrivateEngine(dm.Filter(epsilon=2, delta=1e-5))
+        >>> model = torch.nn.Linear(3, 1)
+        >>> model, optimizer, loader = engine.make_private(
+        ...     model, torch.optim.SGD(model.parameters(), lr=0.1), data,
+        ...     noise_multiplier=2.0, max_grad_norm=1.0, batch_size=16)
+        >>> for x, y in loader:
+        ...     optimizer.zero_grad()
+        ...     torch.nn.functional.mse_loss(model(x), y).backward()
+        ...     optimizer.step()
+        >>> engine.steps, engine.epsilon < 2
+        (4, True)
+    """
+
+    def __init__(self, gate: Gate, *, seed: int | None = None, strict: bool = False) -> None:
+        if not isinstance(gate, Gate):
+            raise TypeError(f"gate must have admits, spend and epsilon, got {gate!r}")
+        if seed is not None and not (type(seed) is int and seed >= 0):
+            raise ValueError(f"seed must be a whole number >= 0 or None, got {seed!r}")
+        super().__init__()
+        self._gate, self._strict, self._seed = gate, strict, seed
+        self._group = Group.here()
+        self._ledger = checkpoint.Spends(run=secrets.token_hex(16))
+        self._callbacks: list[Callable[[], None]] = []
+        self._steps = 0
+        self._exhausted = False
+        self._told_epsilon = 0.0
+        self._made: Parts | None = None
+        self._ticket: Ticket | None = None
+
+    # -- the gate ------------------------------------------------------------------------
+
+    def spend(self, cost: Cost, count: int = 1) -> None:
+        """Charges the gate; the one place where data is gated. Call it before touching data.
+
+        Rank 0 spends for all ranks.
+
+        Raises:
+            BudgetExceeded: The gate refused. Nothing has changed.
+        """
+        to_plain(cost)  # what a checkpoint cannot hold is refused before it is spent
+        self._told_epsilon = self._group.lead(lambda: self._spend(cost, count))
+        self._ledger.add(cost, count)
+
+    def _spend(self, cost: Cost, count: int) -> float:
+        self._gate.spend(cost, count)
+        return self._gate.epsilon if self._group.size > 1 else 0.0
+
+    def _draw(self) -> Ticket | None:
+        """Pays for the next logical batch: its ticket, or None if there will be none."""
+        self._void_ticket()
+        self._stopped, settings = self._group.lead(lambda: (self._stopped, self._settings))
+        if self._stopped is not None:
+            return None
+        try:
+            self.spend(settings.cost)
+        except BudgetExceeded:
+            self._exhausted = True
+            if self._strict:
+                raise
+            return None
+        self._exhausted = False
+        self._ticket = Ticket(settings)
+        self._parts.optimizer.begin(self._ticket)
+        return self._ticket
+
+    def _void_ticket(self) -> None:
+        """Makes an unused ticket worthless; what it cost stays spent."""
+        if self._ticket is not None:
+            self._ticket.void()
+            self._ticket = None
+
+    def admits(self, cost: Cost, count: int = 1) -> bool:
+        """Whether the gate would accept this now; changes nothing. Call it on every rank."""
+        return self._group.lead(lambda: self._gate.admits(cost, count))
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent so far, as the gate reads it (after the last spend, beyond rank 0)."""
+        return self._gate.epsilon if self._group.rank == 0 else self._told_epsilon
+
+    def guarantee(self) -> TrainingGuarantee:
+        """What holds for all that was trained so far, in words that can be quoted."""
+        words = getattr(self._gate, "guarantee", None) if self._group.rank == 0 else None
+        said = str(words()) if callable(words) else f"epsilon {self.epsilon!r} by the gate it used"
+        return TrainingGuarantee(said, seeded=self._seed is not None)
+
+    # -- what the engine is doing --------------------------------------------------------
+
+    @property
+    def gate(self) -> Gate:
+        """The gate that everything is charged to."""
+        return self._gate
+
+    @property
+    def group(self) -> Group:
+        """The processes that train together."""
+        return self._group
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken."""
+        return self._steps
+
+    @property
+    def spends(self) -> int:
+        """How many steps and signals were paid for; a step that crashed counts here only."""
+        return self._ledger.count
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the gate refused the last step that was asked for."""
+        return self._exhausted
+
+    def after_step(self, callback: Callable[[], None]) -> None:
+        """Calls back after every step, when `parameter.grad` holds the released gradient."""
+        self._callbacks.append(callback)
+
+    # -- making things private -----------------------------------------------------------
+
+    def make_private(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        dataset: Records,
+        *,
+        noise_multiplier: float,
+        max_grad_norm: float,
+        batch_size: int,
+        physical_batch_size: int | None = None,
+        records: int | None = None,
+        grad_sampling: GradSampling | str = GradSampling.HOOKS,
+        loss_reduction: str = "mean",
+        fix: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> tuple[nn.Module, PrivateOptimizer, PrivateLoader]:
+        """The private versions of a model, its optimizer and its data; once per engine.
+
+        Args:
+            model: Trained in place; the returned module wraps it.
+            optimizer: Must hold exactly the trainable parameters of the model.
+            dataset: Map-style; gives what the loop unpacks, usually (input, label).
+            noise_multiplier: Standard deviation of the noise over `max_grad_norm`.
+            max_grad_norm: What the gradient of each record is clipped to.
+            batch_size: Expected size of a logical batch.
+            physical_batch_size: Largest number of records held at once; by default a
+                logical batch is handed out whole.
+            records: The public number of records that the sample rate is computed from, by
+                default `len(dataset)`, which is then treated as public.
+            grad_sampling: Opacus' "hooks", "ghost" (wrap the loss with `private_loss`) or
+                "ew" (expanded weights).
+            loss_reduction: "mean" or "sum", as the loss function has it.
+            fix: Converts BatchNorm to GroupNorm inside the model.
+            collate_fn: Makes a batch of a list of records; PyTorch's default otherwise.
+        """
+        if self._made is not None:
+            raise ValueError(
+                "an engine must be used for one model, got a second one. Make another "
+                "PrivateEngine over the same gate: the budget is the gate's."
+            )
+        settings = settings_for(dataset, noise_multiplier, batch_size, records)
+        options = Options(
+            max_grad_norm=max_grad_norm,
+            physical_batch_size=(
+                len(dataset) if physical_batch_size is None else physical_batch_size
+            ),
+            grad_sampling=GradSampling(grad_sampling),
+            loss_reduction=loss_reduction,
+            collate=collate_fn,
+        )
+        models.validate(model, optimizer, fix=fix)
+        hooks = Hooks(draw=self._draw, settings=lambda: self._settings, on_step=self._count_step)
+        made = assemble(
+            model, optimizer, dataset, options, group=self._group, seed=self._seed, hooks=hooks
+        )
+        self._next, self._made = settings, made
+        return made.private, made.optimizer, made.loader
+
+    def private_loss(self, loss_fn: nn.Module) -> Callable[..., Any]:
+        """The loss function to train with; only ghost clipping needs another than `loss_fn`."""
+        parts = self._parts
+        if parts.grad_sampling is not GradSampling.GHOST:
+            return loss_fn
+        return ghost.GhostLoss(parts.optimizer, loss_fn)
+
+    # -- saving and resuming -------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to resume: model, optimizer, randomness, schedule and budget.
+
+        Without a seed no randomness is written, because it would give the noise away.
+        """
+        parts = self._parts
+        return {
+            "version": checkpoint.VERSION,
+            "model": parts.model.state_dict(),
+            "optimizer": parts.optimizer.state_dict(),
+            "sampler": parts.sampler.state(),
+            "noise": parts.noise.state(),
+            "noise_multiplier": self.noise_multiplier,
+            "batch_size": self.batch_size,
+            "records": self.records,
+            "steps": self._steps,
+            "spends": self._ledger.state(),
+            "gate": self._gate_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], *, spends_kept: bool = False) -> None:
+        """Resumes from `state_dict()`; the gate can only go up.
+
+        What the saved run had spent is spent again here, before anything is loaded, unless
+        this gate is known to hold it: the engine itself made those spends, or the gate is in
+        exactly the state that was saved, or the caller says so.
+
+        Args:
+            state: What `state_dict()` gave.
+            spends_kept: Says that the gate outlived the saved run (a budget in a database)
+                and holds its spends. If it does not, they go uncounted.
+
+        Raises:
+            StateError: The state is of another kind or version.
+            BudgetExceeded: The gate cannot hold what the saved run had spent.
+        """
+        parts = self._parts
+        saved = checkpoint.read(state, records=self.records)
+        self._void_ticket()
+        kept = self._group.lead(lambda: spends_kept or self._gate_is_at(state["gate"]))
+        for cost, count in self._ledger.missing(saved, kept=kept):
+            self.spend(cost, count)
+        parts.model.load_state_dict(state["model"])
+        parts.optimizer.load_state_dict(state["optimizer"])
+        parts.sampler.restore(state["sampler"])
+        parts.noise.restore(state["noise"])
+        self._next = StepSettings(state["noise_multiplier"], state["batch_size"], self.records)
+        self._steps = int(state["steps"])
+        self._exhausted, self._stopped = False, None
+
+    def _gate_state(self) -> object:
+        """The state of the gate, where it has one and this rank is the one that spends."""
+        state = getattr(self._gate, "state", None)
+        if not callable(state) or self._group.rank != 0:
+            return None
+        # A gate may remember its readings: two states are comparable after a reading each.
+        _ = self._gate.epsilon
+        return state()
+
+    def _gate_is_at(self, saved: object) -> bool:
+        return saved is not None and self._gate_state() == saved
+
+    @property
+    def _parts(self) -> Parts:
+        if self._made is None:
+            raise ValueError("engine must have a model, got none yet; call make_private first")
+        return self._made
+
+    def _count_step(self) -> None:
+        self._steps += 1
+        for callback in self._callbacks:
+            callback()

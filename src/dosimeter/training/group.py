@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group: the processes that train one model together, or the one that trains alone.
+
+Rank 0 holds the gate, decides and tells; the others follow, so that a step is spent once
+for all and every rank stops at the same step. With one process nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import distributed, nn
+
+from dosimeter.errors import BudgetExceeded, DosimeterError
+
+T = TypeVar("T")
+
+
+class Group:
+    """This process' place among those that train together."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    @classmethod
+    def here(cls) -> Group:
+        """All processes of this run, if `torch.distributed` was set up."""
+        if distributed.is_available() and distributed.is_initialized():
+            return cls(distributed.get_rank(), distributed.get_world_size())
+        return cls.alone()
+
+    @classmethod
+    def alone(cls) -> Group:
+        """This process by itself."""
+        return cls(0, 1)
+
+    def lead(self, act: Callable[[], T]) -> T:
+        """What `act` gives on rank 0, on every rank; or its error, on every rank."""
+        if self.size == 1:
+            return act()
+        told: list[Any] = [None]
+        failure: Exception | None = None
+        if self.rank == 0:
+            try:
+                told = [("done", act())]
+            except BudgetExceeded as error:
+                failure, told = error, [("refused", vars(error))]
+            except Exception as error:
+                failure, told = error, [("failed", f"{type(error).__name__}: {error}")]
+        distributed.broadcast_object_list(told, src=0)
+        outcome, value = told[0]
+        if failure is not None:
+            raise failure
+        if outcome == "refused":
+            raise BudgetExceeded(**value)
+        if outcome == "failed":
+            raise DosimeterError(f"rank 0 failed while the others waited for it: {value}")
+        return cast(T, value)
+
+    def total(self, value: int) -> int:
+        """The sum of a whole number over all ranks, on every rank."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor([value], dtype=torch.int64)
+        distributed.all_reduce(tensor)
+        return int(tensor.item())
+
+    def distribute(self, model: nn.Module) -> nn.Module:
+        """The model with rank 0's parameters on every rank."""
+        from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Dpddp
+
+        if self.size == 1 or isinstance(model, Dpddp):
+            return model
+        wrapped: nn.Module = Dpddp(model)
+        return wrapped

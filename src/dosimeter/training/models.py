@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which models can be trained privately, and how Opacus is put around them.
+
+A layer that mixes the records of a batch (BatchNorm in training mode) has no per-record
+gradient, and its running averages would leave the process without noise. Such models are
+refused, with the way out; BatchNorm that is frozen in eval mode passes and is held there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import torch
+from opacus.grad_sample import (
+    GradSampleModule,
+    GradSampleModuleExpandedWeights,
+    GradSampleModuleFastGradientClipping,
+)
+from opacus.validators import ModuleValidator
+from torch import nn
+
+from dosimeter.errors import TicketError
+
+BatchNorm = nn.modules.batchnorm._BatchNorm
+
+
+class GradSampling(StrEnum):
+    """How the gradient of each record is had."""
+
+    HOOKS = "hooks"
+    GHOST = "ghost"
+    EXPANDED_WEIGHTS = "ew"
+
+
+def wrap(
+    model: nn.Module, mode: GradSampling, *, max_grad_norm: float, loss_reduction: str
+) -> nn.Module:
+    """The model inside Opacus' module for per-record gradients."""
+    if mode is GradSampling.GHOST:
+        wrapped: Any = GradSampleModuleFastGradientClipping(
+            model, loss_reduction=loss_reduction, max_grad_norm=max_grad_norm
+        )
+    elif mode is GradSampling.EXPANDED_WEIGHTS:
+        wrapped = GradSampleModuleExpandedWeights(model, loss_reduction=loss_reduction)
+    else:
+        wrapped = GradSampleModule(model, loss_reduction=loss_reduction)
+    # A record that went through backward twice would count twice in the clipped sum.
+    wrapped.forbid_grad_accumulation()
+    module: nn.Module = wrapped
+    return module
+
+
+def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -> None:
+    """Raises unless the model can be trained privately; converts BatchNorm if asked to.
+
+    Conversion happens inside the given model and keeps its scale and shift parameters, so
+    that an optimizer made before still holds the right ones.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {model!r}")
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        raise TypeError(
+            "model must not be inside DistributedDataParallel, which averages raw gradients. "
+            "Pass the bare model: make_private distributes it by itself."
+        )
+    if not model.training:
+        raise ValueError("model must be in training mode, got one in eval mode; call model.train()")
+    if fix:
+        _convert(model)
+    frozen = _require_no_live_batch_norm(model)
+    errors = ModuleValidator.validate(model, strict=False)
+    if errors:
+        raise ValueError(f"model must have per-record gradients, got: {errors[0]}")
+    _require_same_parameters(model, optimizer)
+    for module in frozen:
+        module.register_forward_pre_hook(_hold_frozen)
+
+
+def reset(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> None:
+    """Forgets what an unfinished pass left behind, which would leak into the next batch."""
+    for parameter in parameters:
+        for name in ("_current_grad_sample", "_norm_sample"):
+            vars(parameter).pop(name, None)
+        parameter.grad_sample = None  # type: ignore[attr-defined]
+        parameter._forward_counter = 0  # type: ignore[attr-defined]
+    for module in modules:
+        for name in ("activations", "max_batch_len"):
+            vars(module).pop(name, None)
+
+
+class BufferWatch:
+    """Notices when a pass over a batch changes a buffer, which would then hold raw data.
+
+    Opacus refuses such layers where they have trainable parameters; this finds the others.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._holders = [(m, name) for m in model.modules() for name in m._buffers]
+        self._seen: list[tuple[int, int]] = []
+
+    def start(self) -> None:
+        """Takes the buffers as they are now."""
+        self._seen = self._versions()
+
+    def require_unchanged(self) -> None:
+        """Raises if a buffer was written to since."""
+        for (module, name), before, now in zip(
+            self._holders, self._seen, self._versions(), strict=True
+        ):
+            if before != now:
+                raise TicketError(
+                    f"model must not write to its buffers while it trains, got a new {name!r} in "
+                    f"{type(module).__name__}: it would keep raw data. Make it constant, or "
+                    "leave the layer out."
+                )
+
+    def _versions(self) -> list[tuple[int, int]]:
+        buffers = [module._buffers[name] for module, name in self._holders]
+        return [(0, 0) if b is None else (id(b), b._version) for b in buffers]
+
+
+def _convert(model: nn.Module) -> None:
+    fixer = ModuleValidator.FIXERS
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, BatchNorm) and not _is_frozen(child):
+                group_norm = fixer[type(child)](child)
+                group_norm.weight, group_norm.bias = child.weight, child.bias
+                setattr(parent, name, group_norm)
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    return not module.training and not any(p.requires_grad for p in module.parameters())
+
+
+def _require_no_live_batch_norm(model: nn.Module) -> list[nn.Module]:
+    """The frozen BatchNorm layers; raises if there is one that is not."""
+    norms = [(name, m) for name, m in model.named_modules() if isinstance(m, BatchNorm)]
+    for name, module in norms:
+        if not _is_frozen(module):
+            raise ValueError(
+                f"model must not mix the records of a batch, got {type(module).__name__} at "
+                f"{name or 'the top'!r}. Pass fix=True to convert it to GroupNorm, or freeze it "
+                "(requires_grad_(False) and eval()) if its averages are public."
+            )
+    return [module for _, module in norms]
+
+
+def _hold_frozen(module: nn.Module, _inputs: object) -> None:
+    # model.train() also reaches frozen layers, which would then learn from raw batches.
+    module.training = False
+
+
+def _require_same_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    trained = {id(p) for p in model.parameters() if p.requires_grad}
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    if not trained:
+        raise ValueError("model must have a parameter that requires a gradient, got none")
+    if trained != held:
+        raise ValueError(
+            "optimizer must hold exactly the trainable parameters of the model, got "
+            f"{len(held - trained)} others and {len(trained - held)} missing. Make it from "
+            "model.parameters(), and freeze the rest with requires_grad_(False)."
+        )

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals: how well a model does on data, released privately and charged before it is computed.
+
+Each record adds a whole number from 0 to a known bound, and the sum gets discrete Gaussian
+noise from OpenDP's exact sampler (Canonne, Kamath and Steinke 2020), always from the
+operating system's entropy. Public data costs nothing, gets no noise, and must be declared.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dosimeter import arguments
+from dosimeter.accounting import Gate
+from dosimeter.rdp import Gaussian
+from dosimeter.training.group import Group
+from dosimeter.training.loader import Records, read
+
+_GRID = 2**20
+"""A clipped loss is counted in units of bound / 2**20, so that its sum is a whole number."""
+
+_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A released value: all that a policy may see.
+
+    Attributes:
+        name: Which signal it is.
+        value: The number of records, or the mean loss.
+        deviation: Standard deviation of the noise on `value`; 0 on public data.
+        records: The public number of records it is about.
+        rising: Whether larger is better.
+        noise_multiplier: The noise it was paid for; 0 on public data.
+    """
+
+    name: str
+    value: float
+    deviation: float
+    records: int
+    rising: bool
+    noise_multiplier: float
+
+    @property
+    def public(self) -> bool:
+        """Whether it was computed on public data."""
+        return self.noise_multiplier == 0
+
+    @property
+    def score(self) -> float:
+        """The value, turned so that larger is better."""
+        return self.value if self.rising else -self.value
+
+    @property
+    def quality(self) -> float:
+        """What a target is compared with: the share of records (0 to 1), or the mean loss."""
+        return min(1.0, max(0.0, self.value / self.records)) if self.rising else self.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signal(ABC):
+    """How to read a model: what to sum over the records, and with how much noise.
+
+    Args:
+        noise_multiplier: Standard deviation of the noise over what one record can add.
+        public: Declares the data public: no noise and no charge.
+        records: The public number of records, by default the length of the dataset.
+    """
+
+    noise_multiplier: float
+    public: bool = False
+    records: int | None = None
+
+    def __post_init__(self) -> None:
+        arguments.positive("noise_multiplier", self.noise_multiplier)
+
+    @property
+    def cost(self) -> Gaussian | None:
+        """What one reading costs; None on public data."""
+        return None if self.public else Gaussian(self.noise_multiplier)
+
+    def read(self, model: nn.Module, dataset: Records, *, gate: Gate | None = None) -> Reading:
+        """Pays, computes, and releases one reading.
+
+        Args:
+            model: Run in eval mode, without gradients, and put back into its mode; it must
+                then treat every record by itself.
+            dataset: Gives (input, label) pairs.
+            gate: What is charged: the engine, or any gate. Not needed on public data.
+
+        Raises:
+            BudgetExceeded: The gate refused; no record was read.
+        """
+        if self.public:
+            return self._reading(float(self._sum(model, dataset, Group.alone())), len(dataset))
+        if gate is None:
+            raise TypeError(
+                "gate must be given to read private data, got None. Pass gate=engine, or "
+                "public=True if the data is public."
+            )
+        group: Group = getattr(gate, "group", None) or Group.alone()
+        gate.spend(Gaussian(self.noise_multiplier))
+        total = group.total(self._sum(model, dataset, group))
+        scale = self.noise_multiplier * self._bound()
+        noisy = group.lead(lambda: discrete_gaussian(total, scale))
+        return self._reading(float(noisy), len(dataset))
+
+    @property
+    def _noise(self) -> float:
+        return 0.0 if self.public else self.noise_multiplier
+
+    def _sum(self, model: nn.Module, dataset: Records, group: Group) -> int:
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                shard = range(group.rank, len(dataset), group.size)
+                return sum(
+                    int(self._parts(model(x), y).sum().item()) for x, y in _batches(dataset, shard)
+                )
+        finally:
+            model.train(was_training)
+
+    @abstractmethod
+    def _bound(self) -> int:
+        """The most that one record can add."""
+
+    @abstractmethod
+    def _parts(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """What each record adds, as whole numbers from 0 to the bound."""
+
+    @abstractmethod
+    def _reading(self, total: float, length: int) -> Reading:
+        """The reading that a sum over `length` records makes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectCount(Signal):
+    """The number of correctly classified records.
+
+    A count on *training* data overstates the accuracy on new data, by a point or two.
+    """
+
+    noise_multiplier: float = 100.0
+
+    def _bound(self) -> int:
+        return 1
+
+    def _parts(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return (outputs.argmax(dim=1) == labels).long()
+
+    def _reading(self, total: float, length: int) -> Reading:
+        count = self.records or length
+        return Reading("correct count", total, self._noise, count, True, self._noise)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanLoss(Signal):
+    """The mean of the loss, each record's clipped to [0, `bound`].
+
+    Args:
+        bound: The largest loss that counts; also what a loss that is not a number counts as.
+        loss_fn: Gives one loss per record; cross entropy by default.
+    """
+
+    noise_multiplier: float = 100.0
+    bound: float = 4.0
+    loss_fn: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.positive("bound", self.bound)
+
+    def _bound(self) -> int:
+        return _GRID
+
+    def _parts(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        if self.loss_fn is None:
+            losses = nn.functional.cross_entropy(outputs, labels, reduction="none")
+        else:
+            losses = self.loss_fn(outputs, labels)
+        if losses.shape != labels.shape[:1]:
+            raise ValueError(
+                f"loss_fn must give one loss per record ({len(labels)}), got shape "
+                f"{tuple(losses.shape)}. Use reduction='none'."
+            )
+        losses = torch.nan_to_num(losses.double(), nan=self.bound, posinf=self.bound)
+        return (losses.clamp(0.0, self.bound) / self.bound * _GRID).round().long()
+
+    def _reading(self, total: float, length: int) -> Reading:
+        count = self.records or length
+        mean, deviation = total * self.bound / _GRID / count, self._noise * self.bound / count
+        return Reading("mean loss", mean, deviation, count, False, self._noise)
+
+
+def correct_count(
+    model: nn.Module,
+    dataset: Records,
+    noise_multiplier: float = 100.0,
+    *,
+    gate: Gate | None = None,
+    public: bool = False,
+) -> Reading:
+    """The number of correctly classified records, charged to `gate` before it is counted."""
+    signal = CorrectCount(noise_multiplier=noise_multiplier, public=public)
+    return signal.read(model, dataset, gate=gate)
+
+
+def mean_loss(
+    model: nn.Module,
+    dataset: Records,
+    noise_multiplier: float = 100.0,
+    *,
+    bound: float = 4.0,
+    gate: Gate | None = None,
+    public: bool = False,
+) -> Reading:
+    """The mean clipped loss, charged to `gate` before it is computed."""
+    signal = MeanLoss(noise_multiplier=noise_multiplier, bound=bound, public=public)
+    return signal.read(model, dataset, gate=gate)
+
+
+def discrete_gaussian(value: int, scale: float) -> int:
+    """A whole number with discrete Gaussian noise of parameter `scale`, sampled exactly."""
+    import opendp.prelude as dp
+
+    if not 0 < scale < math.inf:
+        raise ValueError(f"scale must be finite and > 0, got {scale!r}")
+    dp.enable_features("contrib")
+    space = dp.atom_domain(T="i64"), dp.absolute_distance(T="i64")
+    return int(dp.m.make_gaussian(*space, scale=scale)(value))
+
+
+def _batches(dataset: Records, shard: range) -> Iterator[tuple[Any, Tensor]]:
+    for start in range(0, len(shard), _CHUNK):
+        yield pair(read(dataset, shard[start : start + _CHUNK]))
+
+
+def pair(batch: Any) -> tuple[Any, Tensor]:
+    """A batch as input and labels."""
+    if not isinstance(batch, list | tuple) or len(batch) != 2 or batch[1] is None:
+        raise ValueError(
+            "dataset must give (input, label) pairs, got "
+            f"{f'{len(batch)} values' if isinstance(batch, list | tuple) else type(batch).__name__}"
+        )
+    return batch[0], batch[1]

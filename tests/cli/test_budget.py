@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dosimeter budget`: what people read, what programs read, and how commands end."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import dosimeter as dm
+from dosimeter.cli.app import app
+from dosimeter.cli.outcome import ExitCode
+from dosimeter.cli.tables import bar
+from dosimeter.ledger import Ledger
+
+SPEND = ["spend", "patients", "--gaussian", "20"]
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "budgets.db"
+    monkeypatch.setenv("DOSIMETER_DB", f"sqlite:///{path}")
+    monkeypatch.setenv("DOSIMETER_ACTOR", "ada")
+    monkeypatch.setenv("COLUMNS", "200")
+    return path
+
+
+def run(*arguments: str, code: ExitCode = ExitCode.DONE, given: str | None = None) -> Result:
+    result = CliRunner().invoke(app, ["budget", *arguments], input=given)
+    assert result.exit_code == code, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    return result
+
+
+@pytest.fixture
+def patients() -> None:
+    run("create", "patients", "--epsilon", "1", "--delta", "1e-6", "--purpose", "trial")
+
+
+@pytest.mark.usefixtures("patients")
+class TestWalk:
+    def test_from_the_first_spend_to_the_close(self, database: Path) -> None:
+        assert "entry 1" in run(*SPEND, "--purpose", "mean age").output
+        shown = run("show", "patients").output
+        assert re.search(r"█+░+ 25\.8%", shown)
+        assert "affordable  17 more of Gaussian(noise_multiplier=20.0)" in shown
+        table = run("history", "patients").output
+        assert "mean age" in table
+        assert "ada" in table
+        assert "all 2 entries fit" in run("verify").output
+        assert "closed" in run("close", "patients").output
+        refused = run(*SPEND, code=ExitCode.REFUSED)
+        assert refused.stderr.startswith("error: budget 'patients'")
+        assert "closed" in run("list").output
+        with Ledger.open(str(database)) as ledger:
+            assert ledger.verify("patients").ok
+
+    def test_programs_read_json(self) -> None:
+        receipt = json.loads(run(*SPEND, "--count", "2", "--json").output)
+        assert (receipt["sequence"], receipt["count"], receipt["replayed"]) == (1, 2, False)
+        (listed,) = json.loads(run("list", "--json").output)
+        shown = json.loads(run("show", "patients", "--json").output)
+        assert listed["epsilon"] == shown["epsilon"] == receipt["epsilon"]
+        assert shown["last_cost"] == {"kind": "gaussian", "noise_multiplier": 20.0}
+        lines = run("history", "patients", "--json").output.splitlines()
+        assert [json.loads(line)["kind"] for line in lines] == ["open", "spend"]
+        assert json.loads(run("verify", "patients", "--json").output)["ok"] is True
+
+    def test_a_refusal_is_not_a_crash_and_changes_nothing(self) -> None:
+        refused = run(*SPEND, "--count", "1000", code=ExitCode.REFUSED)
+        assert refused.stdout == ""
+        assert refused.stderr.count("\n") == 1
+        assert "spend at most 18 of it" in refused.stderr
+        assert json.loads(run("show", "patients", "--json").output)["entries"] == 1
+
+    def test_a_retry_with_a_key(self) -> None:
+        run(*SPEND, "--key", "k")
+        assert "nothing spent now" in run(*SPEND, "--key", "k").output
+        conflict = run(*SPEND, "--key", "k", "--count", "2", code=ExitCode.WRONG_NAME)
+        assert "'k'" in conflict.stderr
+
+    def test_several_budgets_or_none(self) -> None:
+        run("create", "day", "--epsilon", "0.3", "--delta", "1e-6", "--block", "1", "--block", "2")
+        both = ["spend", "day/1", "day/2", "--gaussian", "20"]
+        assert len(run(*both, "--json").output.splitlines()) == 2
+        run(*both, code=ExitCode.REFUSED)
+        run("spend", "day/1", "nobody", "--gaussian", "50", code=ExitCode.WRONG_NAME)
+
+    def test_tampering_is_told_by_the_exit_code(self, database: Path) -> None:
+        run(*SPEND)
+        from ledger import raw
+
+        raw.unprotect(f"sqlite:///{database}")
+        raw.query(
+            f"sqlite:///{database}", "UPDATE dosimeter_journal SET body = '{}' WHERE sequence = 1"
+        )
+        found = run("verify", code=ExitCode.DOES_NOT_VERIFY)
+        assert "entry 1 does not fit" in found.stderr
+
+    def test_a_budget_moves_to_another_ledger(self, tmp_path: Path) -> None:
+        run(*SPEND)
+        plain = run("export", "patients").stdout
+        file = tmp_path / "patients.jsonl"
+        run("export", "patients", "--move", "-o", str(file))
+        assert file.read_text() == plain
+        run("export", "patients", "-o", str(file), code=ExitCode.USAGE)
+        assert file.read_text() == plain
+        run(*SPEND, code=ExitCode.REFUSED)
+        other = ["--db", str(tmp_path / "other.db")]
+        assert "2 entries imported" in run("import", str(file), *other).output
+        run("import", "-", *other, given=plain, code=ExitCode.WRONG_NAME)
+        run("import", "-", *other, given=plain[:-9], code=ExitCode.DOES_NOT_VERIFY)
+        run(*SPEND, *other)
+
+    def test_names_cannot_write_on_the_terminal(self) -> None:
+        run("create", "\x1b[2J[red]x", "--epsilon", "1", "--delta", "1e-6")
+        listed = run("list").output
+        assert "\x1b[2J" not in listed
+        assert "[red]x" in listed
+
+
+class TestCosts:
+    @pytest.mark.parametrize(
+        ("option", "value", "cost"),
+        [
+            ("--gaussian", "20", dm.Gaussian(20)),
+            ("--laplace", "10", dm.Laplace(10)),
+            ("--sampled-gaussian", "0.01,1.0", dm.SampledGaussian(0.01, 1.0)),
+            ("--pure", "0.1", dm.PureDp(0.1)),
+            ("--approx", "0.1,1e-9", dm.ApproxDp(0.1, 1e-9)),
+            ("--zcdp", "0.01", dm.Zcdp(0.01)),
+            ("--zcdp", "0.01,0.002", dm.Zcdp(0.01, 0.002)),
+            ("--cost", '{"kind":"gaussian","noise_multiplier":20}', dm.Gaussian(20)),
+        ],
+    )
+    def test_each_is_what_it_says(self, option: str, value: str, cost: dm.Cost) -> None:
+        run("create", "b", "--odometer", "--delta", "1e-6", "--approx-delta", "1e-6")
+        run("spend", "b", option, value)
+        line = json.loads(run("history", "b", "--last", "1", "--json").output)
+        from dosimeter.rdp.plain import from_plain
+
+        assert from_plain(line["cost"]) == cost
+
+    @pytest.mark.usefixtures("patients")
+    @pytest.mark.parametrize(
+        "options",
+        [
+            [],
+            ["--gaussian", "1", "--laplace", "1"],
+            ["--gaussian", "nan"],
+            ["--gaussian", "x"],
+            ["--gaussian", "1,2"],
+            ["--gaussian", "-1"],
+            ["--gaussian", "20", "--count", "0"],
+            ["--cost", "{"],
+            ["--cost", "[]"],
+            ["--cost", '{"kind":"gaussian"}'],
+        ],
+    )
+    def test_wrong_ones_are_usage_errors(self, options: list[str]) -> None:
+        assert run("spend", "patients", *options, code=ExitCode.USAGE).stderr.startswith("error:")
+
+
+class TestEnds:
+    def test_unreachable(self) -> None:
+        run("list", "--db", "/no/such/folder/b.db", code=ExitCode.UNAVAILABLE)
+
+    def test_unknown_and_taken_names(self) -> None:
+        run("show", "nobody", code=ExitCode.WRONG_NAME)
+        run("create", "b", "--epsilon", "1", "--delta", "1e-6")
+        run("create", "b", "--epsilon", "1", "--delta", "1e-6", code=ExitCode.WRONG_NAME)
+        run("create", "c", "--delta", "1e-6", code=ExitCode.USAGE)
+        run("create", "c", "--epsilon", "nan", "--delta", "1e-6", code=ExitCode.USAGE)
+
+    def test_tracebacks_only_with_debug(self) -> None:
+        result = CliRunner().invoke(app, ["--debug", "budget", "show", "nobody"])
+        assert isinstance(result.exception, dm.DosimeterError)
+        run("show", "nobody", code=ExitCode.WRONG_NAME)
+
+    def test_help_and_version_load_no_database_driver(self) -> None:
+        program = (
+            "import sys\n"
+            "from dosimeter.cli import main\n"
+            "try:\n    main()\n"
+            "finally:\n"
+            "    heavy = {'sqlalchemy', 'psycopg', 'torch', 'dp_accounting'} & set(sys.modules)\n"
+            "    assert not heavy, heavy"
+        )
+        for arguments in (["--help"], ["--version"], ["budget", "--help"]):
+            done = subprocess.run(
+                [sys.executable, "-c", program, *arguments], capture_output=True, check=True
+            )
+            assert done.stdout
+
+    def test_without_the_extra_it_says_what_to_install(self) -> None:
+        program = "import sys; sys.modules['sqlalchemy'] = None\n"
+        program += "from dosimeter.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program, "budget", "list"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == ExitCode.USAGE
+        assert done.stderr.startswith("error: the ledger needs sqlalchemy")
+
+    def test_every_command_has_help(self) -> None:
+        listed = run("--help").output
+        for command in "create list show spend history verify close export import".split():
+            assert re.search(rf"^  {command} +[A-Z]", listed, re.MULTILINE)
+            assert "--db" in run(command, "--help").output
+
+
+@pytest.mark.parametrize(
+    ("spent", "filled"),
+    [(0.0, 0), (1e-9, 1), (0.5, 5), (0.999999, 9), (1.0, 10), (float("inf"), 10)],
+)
+def test_a_bar_is_full_only_when_nothing_is_left(spent: float, filled: int) -> None:
+    assert bar(spent, 1.0, width=10) == "█" * filled + "░" * (10 - filled)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Audit: whatever byte is changed, the first entry that does not fit is named."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+import dosimeter as dm
+from dosimeter.ledger import JournalError, Ledger, Receipt
+from dosimeter.ledger.records import digest
+from ledger import raw
+
+COLUMNS = ["sequence", "key", "reference", "hash", "body"]
+
+
+@pytest.fixture
+def receipts(ledger: Ledger, url: str) -> list[Receipt]:
+    budget = ledger.create("patients", epsilon=3.0, delta=1e-6, purpose="trial", actor="ada")
+    made = [
+        budget.spend(dm.Gaussian(20 + i), 2, key=f"k{i}", purpose=f"query {i}", actor="ada")
+        for i in range(3)
+    ]
+    with budget.reserve(dm.SampledGaussian(0.01, 1.0), 10) as reservation:
+        reservation.draw(2)
+    raw.unprotect(url)
+    return made
+
+
+def stored(url: str) -> list[tuple[Any, ...]]:
+    return raw.query(url, f"SELECT {', '.join(COLUMNS)} FROM dosimeter_journal ORDER BY sequence")
+
+
+def change(url: str, sequence: int, column: str, value: object) -> None:
+    raw.query(
+        url,
+        f"UPDATE dosimeter_journal SET {column} = :value WHERE sequence = :sequence",
+        value=value,
+        sequence=sequence,
+    )
+
+
+def other(character: str, rng: random.Random) -> str:
+    # No letter that makes one key of the fixture another one: the index would refuse it.
+    return rng.choice([c for c in '9a4f{"x' if c != character])
+
+
+def tamper_everywhere(ledger: Ledger, url: str, places: list[tuple[int, str, int]]) -> None:
+    rng = random.Random(0)
+    lines = {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in stored(url)}
+    for sequence, column, place in places:
+        value = lines[sequence][column]
+        edited = value[:place] + other(value[place], rng) + value[place + 1 :]
+        change(url, sequence, column, edited)
+        found = ledger.verify("patients")
+        assert not found.ok, (sequence, column, place)
+        assert found.sequence == sequence, (sequence, column, place, found)
+        assert str(sequence) in str(found)
+        change(url, sequence, column, value)
+    assert ledger.verify("patients").ok
+
+
+def all_places(url: str) -> list[tuple[int, str, int]]:
+    return [
+        (row[0], column, place)
+        for row in stored(url)
+        for column in ("key", "hash", "body")
+        for place in range(len(row[COLUMNS.index(column)] or ""))
+    ]
+
+
+def test_some_bytes_of_every_entry(ledger: Ledger, url: str, receipts: list[Receipt]) -> None:
+    places = all_places(url)
+    tamper_everywhere(ledger, url, random.Random(1).sample(places, 60))
+
+
+@pytest.mark.slow
+def test_every_byte_of_every_entry(ledger: Ledger, url: str, receipts: list[Receipt]) -> None:
+    tamper_everywhere(ledger, url, all_places(url))
+
+
+@pytest.mark.parametrize(("column", "value"), [("key", None), ("reference", 1), ("sequence", 9)])
+def test_columns_beside_the_text_count_too(
+    ledger: Ledger, url: str, receipts: list[Receipt], column: str, value: object
+) -> None:
+    change(url, 2, column, value)
+    assert ledger.verify("patients").sequence == 2
+
+
+@pytest.mark.parametrize("sequence", [0, 1, 3, 5])
+def test_a_missing_entry_is_named(
+    ledger: Ledger, url: str, receipts: list[Receipt], sequence: int
+) -> None:
+    raw.query(url, "DELETE FROM dosimeter_journal WHERE sequence = :s", s=sequence)
+    found = ledger.verify("patients")
+    assert (found.ok, found.sequence) == (False, sequence)
+
+
+def test_an_entry_with_a_matching_hash_breaks_the_chain(
+    ledger: Ledger, url: str, receipts: list[Receipt]
+) -> None:
+    body = json.loads(stored(url)[1][4])
+    body["purpose"] = "something else"
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    change(url, 1, "body", text)
+    change(url, 1, "hash", digest(text))
+    assert ledger.verify("patients").sequence == 2
+
+
+def rewrite(url: str, edit: Any) -> None:
+    """Writes the whole journal anew, hashes and balance too, as a forger would."""
+    previous = "0" * 64
+    for row in stored(url):
+        body = {**json.loads(row[4]), "previous": previous}
+        edit(body)
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        previous = digest(text)
+        change(url, row[0], "body", text)
+        change(url, row[0], "hash", previous)
+    ((*values, _),) = raw.query(
+        url,
+        "SELECT name, parameters, sequence, head, epsilon, sums, closed, checksum "
+        "FROM dosimeter_budgets",
+    )
+    values[3] = previous
+    raw.query(
+        url,
+        "UPDATE dosimeter_budgets SET head = :head, checksum = :checksum",
+        head=previous,
+        checksum=digest(repr(tuple(values))),
+    )
+
+
+def test_a_forged_cost_does_not_add_up(ledger: Ledger, url: str, receipts: list[Receipt]) -> None:
+    def cheaper(body: dict[str, Any]) -> None:
+        if body["sequence"] == 2:
+            body["cost"]["noise_multiplier"] = 2000.0
+
+    rewrite(url, cheaper)
+    found = ledger.verify("patients")
+    assert found.sequence == 2
+    assert "epsilon" in str(found)
+
+
+def test_a_receipt_shows_a_journal_written_anew(
+    ledger: Ledger, url: str, receipts: list[Receipt]
+) -> None:
+    def rename(body: dict[str, Any]) -> None:
+        body["actor"] = "nobody"
+
+    assert ledger.verify("patients", receipt=receipts[1]).ok
+    rewrite(url, rename)
+    assert ledger.verify("patients").ok
+    assert ledger.verify("patients", receipt=receipts[1]).sequence == 2
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE dosimeter_budgets SET epsilon = 0.0",
+        "UPDATE dosimeter_budgets SET closed = 1",
+        "UPDATE dosimeter_budgets SET sequence = sequence - 1",
+        "UPDATE dosimeter_budgets SET head = hash FROM dosimeter_journal j WHERE j.sequence = 1",
+        "UPDATE dosimeter_budgets SET sums = replace(sums, 'f', '0')",
+        "UPDATE dosimeter_parameters SET body = replace(body, '3.0', '9.0')",
+        "DELETE FROM dosimeter_parameters",
+    ],
+)
+def test_an_edited_balance_is_found_and_stops_spending(
+    ledger: Ledger, url: str, receipts: list[Receipt], edit: str
+) -> None:
+    if "DELETE" in edit and url.startswith("postgresql"):
+        raw.query(
+            url, "ALTER TABLE dosimeter_budgets DROP CONSTRAINT dosimeter_budgets_parameters_fkey"
+        )
+    raw.query(url, edit)
+    found = ledger.verify("patients")
+    assert not found.ok
+    assert found.sequence is None
+    fresh = Ledger.open(url)
+    with pytest.raises(JournalError):
+        fresh["patients"].spend(dm.Gaussian(20))
+    fresh.disconnect()
+
+
+def test_an_audit_sees_one_moment_and_blocks_nobody(ledger: Ledger) -> None:
+    budget = ledger.create("b", epsilon=3.0, delta=1e-6)
+    budget.spend(dm.Gaussian(20))
+    lines = ledger.export("b")
+    first = next(lines)
+    budget.spend(dm.Gaussian(20))
+    assert len([first, *lines]) == 2
+    assert len(list(ledger.export("b"))) == 3
+
+
+def test_a_budget_that_went_back_is_refused(ledger: Ledger, url: str) -> None:
+    budget = ledger.create("b", epsilon=3.0, delta=1e-6)
+    budget.spend(dm.Gaussian(20))
+    ((sequence, head, epsilon, sums, checksum),) = raw.query(
+        url, "SELECT sequence, head, epsilon, sums, checksum FROM dosimeter_budgets"
+    )
+    budget.spend(dm.Gaussian(20))
+    raw.unprotect(url)
+    raw.query(url, "DELETE FROM dosimeter_journal WHERE sequence > 1")
+    raw.query(
+        url,
+        "UPDATE dosimeter_budgets SET sequence = :sequence, head = :head, epsilon = :epsilon, "
+        "sums = :sums, checksum = :checksum",
+        sequence=sequence,
+        head=head,
+        epsilon=epsilon,
+        sums=sums,
+        checksum=checksum,
+    )
+    # It is a journal that fits; only who has seen more knows.
+    assert ledger.verify("b").ok
+    with pytest.raises(JournalError, match="backup"):
+        budget.spend(dm.Gaussian(20))
+    with pytest.raises(JournalError, match="backup"):
+        budget.spend(dm.Gaussian(20), key="k")

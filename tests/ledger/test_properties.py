@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever clients do in turn, the journal fits and epsilon is that of what was spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dosimeter as dm
+from dosimeter.ledger import BudgetClosed, Ledger
+
+costs = st.sampled_from([dm.SampledGaussian(0.01, 1.0), dm.Gaussian(8), dm.Laplace(9)])
+deeds = st.lists(
+    st.tuples(
+        st.sampled_from(["spend", "spend", "key", "draw", "release", "close"]),
+        st.integers(0, 1),
+        costs,
+        st.integers(1, 60),
+    ),
+    max_size=10,
+)
+
+
+@given(deeds=deeds)
+@settings(max_examples=20)
+def test_any_deeds_of_two_clients(deeds: list[tuple[str, int, dm.Cost, int]]) -> None:
+    twin = dm.Filter(3.0, 1e-6)
+    with TemporaryDirectory() as folder:
+        path = str(Path(folder) / "b.db")
+        with Ledger.open(path) as first, Ledger.open(path) as second:
+            first.create("b", epsilon=3.0, delta=1e-6)
+            for number, (deed, client, cost, count) in enumerate(deeds):
+                budget = (first, second)[client]["b"]
+                try:
+                    if deed == "close":
+                        budget.close()
+                    elif deed in ("spend", "key"):
+                        budget.spend(cost, count, key=f"k{number}" if deed == "key" else None)
+                        twin.spend(cost, count)
+                    else:
+                        with budget.reserve(cost, count) as reservation:
+                            if deed == "draw":
+                                reservation.draw()
+                                twin.spend(cost, count)
+                except BudgetClosed:
+                    assert budget.closed
+                except dm.BudgetExceeded:
+                    assert not budget.admits(cost, count)
+            found = first.verify("b")
+            assert found.ok, found
+            assert found.epsilon >= twin.epsilon * (1 - 1e-12)
+            assert first["b"].epsilon == pytest.approx(twin.epsilon, rel=1e-6, abs=1e-9)
+            lines = list(second.export("b"))
+            with Ledger.open(str(Path(folder) / "copy.db")) as copy:
+                assert list(copy.export(copy.import_journal(lines).name)) == lines

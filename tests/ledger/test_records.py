@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries as bytes: exact both ways, and strict on the way back."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dosimeter.ledger import Entry, JournalError, Kind
+
+texts = st.text(st.characters(), max_size=30)
+entries = st.builds(
+    Entry,
+    budget=texts,
+    sequence=st.integers(0, 2**62),
+    kind=st.sampled_from(Kind),
+    cost=st.none() | st.just({"kind": "gaussian", "noise_multiplier": 2.0}),
+    count=st.integers(0, 2**53),
+    epsilon=st.floats(0, math.inf),
+    key=st.none() | texts,
+    reference=st.none() | st.integers(0, 2**62),
+    actor=texts,
+    purpose=texts,
+    time=texts,
+    previous=texts,
+)
+
+
+@given(entry=entries)
+def test_an_entry_comes_back_from_its_line(entry: Entry) -> None:
+    body = entry.body()
+    assert body.isascii()
+    assert "\n" not in body
+    assert Entry.parse(body) == entry
+    assert Entry.parse(body).body() == body
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", -1.0),
+        ("epsilon", math.nan),
+        ("epsilon", "0.5"),
+        ("epsilon", True),
+        ("sequence", 1.5),
+        ("sequence", True),
+        ("count", "1"),
+        ("kind", "refund"),
+        ("budget", None),
+        ("cost", []),
+        ("key", 7),
+        ("reference", "1"),
+        ("format", 2),
+        ("surprise", 1),
+    ],
+)
+def test_what_the_ledger_would_not_write_is_refused(name: str, value: object) -> None:
+    body = json.loads(Entry(budget="b", sequence=1, kind=Kind.SPEND, time="", previous="").body())
+    text = json.dumps({**body, name: value}, sort_keys=True, separators=(",", ":"))
+    with pytest.raises(JournalError, match="entry must"):
+        Entry.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "{", '{"format":1}', "[" * 100_000])
+def test_other_text_is_refused(text: str) -> None:
+    with pytest.raises(JournalError, match="entry must"):
+        Entry.parse(text)
+
+
+def test_another_spelling_of_the_same_entry_is_refused() -> None:
+    body = Entry(budget="é", sequence=1, kind=Kind.SPEND, time="", previous="").body()
+    for other in (body.replace(":", ": ", 1), json.dumps(json.loads(body), ensure_ascii=False)):
+        with pytest.raises(JournalError):
+            Entry.parse(other)

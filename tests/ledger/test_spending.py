@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spending from a ledger: what a filter would do, once, whoever asks."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dosimeter as dm
+from dosimeter.ledger import (
+    BudgetNotFound,
+    ConnectionLost,
+    KeyConflict,
+    Ledger,
+    LedgerBusy,
+    LedgerRefusal,
+)
+from ledger import raw
+
+STEP = dm.SampledGaussian(0.01, 1.0)
+costs = st.sampled_from(
+    [STEP, dm.Gaussian(5), dm.Gaussian(50), dm.Laplace(20), dm.PureDp(0.2), dm.Zcdp(0.01)]
+)
+
+
+class TestReceipts:
+    def test_a_receipt_says_where_and_how_much(self, ledger: Ledger) -> None:
+        budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        twin = dm.Filter(1.0, 1e-6)
+        for sequence in (1, 2, 3):
+            twin.spend(dm.Gaussian(40), 2)
+            receipt = budget.spend(dm.Gaussian(40), 2, purpose="mean", actor="ada")
+            assert (receipt.sequence, receipt.count) == (sequence, 2)
+            assert receipt.epsilon == pytest.approx(twin.epsilon, rel=1e-6)
+            assert receipt.epsilon == budget.epsilon
+            assert receipt.hash == budget.statement().head
+            assert not receipt.replayed
+
+    def test_two_clients_share_one_budget(
+        self, ledger: Ledger, open_ledger: Callable[..., Ledger]
+    ) -> None:
+        ledger.create("patients", epsilon=1.0, delta=1e-6)
+        gates = [ledger["patients"], open_ledger()["patients"]]
+        twin = dm.Filter(1.0, 1e-6)
+        spent = 0
+        while twin.admits(dm.Gaussian(20)):
+            twin.spend(dm.Gaussian(20))
+            assert gates[spent % 2].admits(dm.Gaussian(20))
+            gates[spent % 2].spend(dm.Gaussian(20))
+            spent += 1
+        for gate in gates:
+            assert not gate.admits(dm.Gaussian(20))
+            with pytest.raises(dm.BudgetExceeded):
+                gate.spend(dm.Gaussian(20))
+        assert ledger["patients"].statement().entries == spent + 1
+
+    def test_an_odometer_reads_and_does_not_refuse(self, ledger: Ledger) -> None:
+        budget = ledger.create_odometer("survey", delta=1e-6)
+        twin = dm.Odometer(1e-6)
+        for _ in range(3):
+            budget.spend(dm.Gaussian(1))
+            twin.spend(dm.Gaussian(1))
+        assert budget.epsilon == pytest.approx(twin.epsilon, rel=1e-6)
+        assert budget.statement().limit == math.inf
+        budget.spend(dm.Curve([2.0], [math.inf]))
+        assert budget.epsilon == math.inf
+        assert ledger.verify("survey").ok
+
+    def test_clocks_may_disagree(self, open_ledger: Callable[..., Ledger]) -> None:
+        now = datetime.now(UTC)
+        early = open_ledger(clock=lambda: now - timedelta(days=400))
+        late = open_ledger(clock=lambda: now + timedelta(days=400))
+        early.create("patients", epsilon=1.0, delta=1e-6)
+        receipts = [ledger["patients"].spend(dm.Gaussian(50)) for ledger in (late, early, late)]
+        assert [receipt.sequence for receipt in receipts] == [1, 2, 3]
+        assert receipts[0].time > receipts[1].time < receipts[2].time
+        assert early.verify("patients").ok
+
+
+class TestRefusals:
+    def test_a_refusal_changes_nothing_and_says_what_is_affordable(
+        self, ledger: Ledger, url: str
+    ) -> None:
+        budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        budget.spend(dm.Gaussian(20))
+        before = raw.everything(url)
+        with pytest.raises(LedgerRefusal, match="'patients'") as caught:
+            budget.spend(dm.Gaussian(20), 1000, key="k")
+        assert raw.everything(url) == before
+        assert caught.value.budget == "patients"
+        assert caught.value.affordable == budget.affordable(dm.Gaussian(20)) > 0
+        assert budget.spend(dm.Gaussian(20), caught.value.affordable, key="k").sequence == 2
+        assert not budget.admits(dm.Gaussian(20))
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            BudgetNotFound("a\nb"),
+            ConnectionLost("gone", outcome_unknown=True),
+            LedgerBusy("locked"),
+            KeyConflict("taken"),
+        ],
+    )
+    def test_errors_reach_another_process(self, error: Exception) -> None:
+        copy = pickle.loads(pickle.dumps(error))
+        assert (type(copy), str(copy)) == (type(error), str(error))
+        assert vars(copy) == vars(error)
+
+    def test_refusals_reach_another_process(self, ledger: Ledger) -> None:
+        budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        with pytest.raises(LedgerRefusal) as caught:
+            budget.spend(dm.Gaussian(1))
+        copy = pickle.loads(pickle.dumps(caught.value))
+        assert isinstance(copy, LedgerRefusal)
+        assert str(copy) == str(caught.value)
+        assert (copy.budget, copy.affordable) == ("patients", 0)
+
+    def test_failures_have_their_own_cap(self, ledger: Ledger) -> None:
+        budget = ledger.create("patients", epsilon=10.0, delta=1e-6, approx_delta=1.05e-6)
+        assert budget.affordable(dm.ApproxDp(0.01, 1e-7)) == 10
+        budget.spend(dm.ApproxDp(0.01, 1e-7), 10)
+        with pytest.raises(LedgerRefusal, match="approx_delta"):
+            budget.spend(dm.ApproxDp(0.01, 1e-7))
+        assert ledger.verify("patients").ok
+
+    @pytest.mark.parametrize("count", [0, -1, 1.5, True, math.nan, 2**53 + 1, None])
+    def test_hostile_counts_spend_nothing(self, ledger: Ledger, url: str, count: object) -> None:
+        budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        before = raw.everything(url)
+        with pytest.raises((TypeError, ValueError), match="count must"):
+            budget.spend(dm.Gaussian(20), count)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="cost must"):
+            budget.spend("gaussian")  # type: ignore[arg-type]
+        assert raw.everything(url) == before
+
+    @given(asked=st.lists(st.tuples(costs, st.integers(1, 400)), max_size=12))
+    @settings(max_examples=15, deadline=None)
+    def test_decisions_and_epsilons_are_those_of_a_filter(
+        self, asked: list[tuple[dm.Cost, int]]
+    ) -> None:
+        twin = dm.Filter(2.0, 1e-6)
+        with TemporaryDirectory() as folder, Ledger.open(str(Path(folder) / "b.db")) as ledger:
+            ledger.create("b", epsilon=2.0, delta=1e-6)
+            for cost, count in asked:
+                admitted = twin.admits(cost, count)
+                # A new client has nothing cached, so the stored sums alone must decide alike.
+                with Ledger.open(str(Path(folder) / "b.db")) as other:
+                    assert other["b"].admits(cost, count) == admitted
+                if admitted:
+                    twin.spend(cost, count)
+                    ledger["b"].spend(cost, count)
+                assert ledger["b"].epsilon == pytest.approx(twin.epsilon, rel=1e-6)
+            assert ledger.verify("b").ok
+
+
+class TestKeys:
+    def test_a_retry_spends_once_and_returns_the_first_receipt(
+        self, ledger: Ledger, open_ledger: Callable[..., Ledger], url: str
+    ) -> None:
+        budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        first = budget.spend(dm.Gaussian(20), 2, key="report-7", purpose="a")
+        budget.spend(dm.Gaussian(20))
+        before = raw.everything(url)
+        again = open_ledger()["patients"].spend(dm.Gaussian(20), 2, key="report-7", purpose="b")
+        assert again.replayed
+        assert (again.sequence, again.hash, again.epsilon) == (
+            first.sequence,
+            first.hash,
+            first.epsilon,
+        )
+        assert raw.everything(url) == before
+
+    @pytest.mark.parametrize(("cost", "count"), [(dm.Gaussian(21), 2), (dm.Gaussian(20), 3)])
+    def test_a_key_names_one_spend(
+        self, ledger: Ledger, url: str, cost: dm.Cost, count: int
+    ) -> None:
+        budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        budget.spend(dm.Gaussian(20), 2, key="k")
+        before = raw.everything(url)
+        with pytest.raises(KeyConflict, match="'k'"):
+            budget.spend(cost, count, key="k")
+        assert raw.everything(url) == before
+
+    def test_keys_of_different_budgets_are_different(self, ledger: Ledger) -> None:
+        for name in ("a", "b"):
+            budget = ledger.create(name, epsilon=1.0, delta=1e-6)
+            assert not budget.spend(dm.Gaussian(20), key="k").replayed
+
+
+class TestSeveralAtOnce:
+    def test_all_or_nothing(self, ledger: Ledger, url: str) -> None:
+        ledger.create("small", epsilon=0.3, delta=1e-6)
+        ledger.create("large", epsilon=3.0, delta=1e-6)
+        both = {"small": dm.Gaussian(20), "large": dm.Gaussian(5)}
+        receipts = ledger.spend_all(both, key="q1")
+        assert {name: receipt.sequence for name, receipt in receipts.items()} == {
+            "small": 1,
+            "large": 1,
+        }
+        before = raw.everything(url)
+        with pytest.raises(LedgerRefusal) as caught:
+            ledger.spend_all(both, key="q2")
+        assert caught.value.budget == "small"
+        assert raw.everything(url) == before
+        assert ledger["large"].spend(dm.Gaussian(5)).sequence == 2
+        assert ledger.verify("large").ok
+
+    def test_a_retry_spends_once_in_each(self, ledger: Ledger, url: str) -> None:
+        ledger.create_blocks("day", ["1", "2"], epsilon=1.0, delta=1e-6)
+        both = dict.fromkeys(("day/1", "day/2"), dm.Gaussian(20))
+        first = ledger.spend_all(both, key="q")
+        again = ledger.spend_all(both, key="q")
+        assert all(receipt.replayed for receipt in again.values())
+        assert [r.hash for r in first.values()] == [r.hash for r in again.values()]
+        ledger.create("day/3", epsilon=1.0, delta=1e-6)
+        with pytest.raises(KeyConflict):
+            ledger.spend_all({**both, "day/3": dm.Gaussian(20)}, key="q")
+
+    def test_closed_or_unknown_parts_stop_the_whole(self, ledger: Ledger, url: str) -> None:
+        ledger.create_blocks("day", ["1", "2"], epsilon=1.0, delta=1e-6)
+        ledger.close("day/2")
+        before = raw.everything(url)
+        for other in ("day/2", "day/9"):
+            with pytest.raises(dm.DosimeterError, match=other):
+                ledger.spend_all({"day/1": dm.Gaussian(20), other: dm.Gaussian(20)})
+        with pytest.raises(ValueError, match="costs must"):
+            ledger.spend_all({})
+        assert raw.everything(url) == before

@@ -1,0 +1,140 @@
+"""Models that mix the records of a batch are refused, with the way out."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import dosimeter as dm
+from dosimeter.errors import TicketError
+from dosimeter.training import PrivateEngine
+
+
+def images(count=40):
+    return TensorDataset(torch.randn(count, 1, 6, 6), torch.randint(0, 2, (count,)))
+
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2)
+    )
+
+
+def test_batch_norm_is_refused_with_the_way_out(build):
+    with pytest.raises(ValueError, match="fix=True"):
+        build(dataset=images(), model=network(), batch_size=8)
+
+
+def test_batch_norm_without_parameters_is_refused_too(build):
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="must not mix the records"):
+        build(model=model)
+
+
+def test_frozen_batch_norm_in_training_mode_is_refused(build):
+    model = network()
+    model[1].requires_grad_(False)
+    with pytest.raises(ValueError, match="must not mix the records"):
+        build(dataset=images(), model=model, batch_size=8)
+
+
+def test_fix_converts_in_place_and_the_optimizer_still_fits(build, train):
+    model = network()
+    scale = model[1].weight
+    parts = build(dataset=images(), model=model, batch_size=8, fix=True)
+    assert isinstance(model[1], nn.GroupNorm)
+    assert model[1].weight is scale
+    before = scale.detach().clone()
+    train(parts)
+    assert not torch.equal(before, scale)
+
+
+def test_frozen_batch_norm_is_allowed_and_stays_frozen(build, train):
+    model = network()
+    model[1].requires_grad_(False).eval()
+    parts = build(dataset=images(), model=model, batch_size=8)
+    before = {name: value.clone() for name, value in model[1].state_dict().items()}
+    parts.model.train()  # reaches the frozen layer as well
+    train(parts, epochs=2)
+    assert all(torch.equal(before[name], value) for name, value in model[1].state_dict().items())
+    assert parts.engine.steps == 10
+
+
+def test_other_unsupported_layers_are_refused(build):
+    with pytest.raises(ValueError, match="per-record gradients"):
+        build(model=nn.Sequential(nn.LSTM(6, 2)))
+
+
+class Remembers(nn.Module):
+    """A layer without parameters that keeps a mean of what it saw."""
+
+    def __init__(self, *, in_place):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+        self.in_place = in_place
+
+    def forward(self, x):
+        mean = 0.9 * self.mean + 0.1 * x.mean(dim=0).detach()
+        if self.in_place:
+            self.mean.copy_(mean)
+        else:
+            self.mean = mean
+        return x
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_buffer_that_learns_from_raw_data_is_refused(build, train, snapshot, in_place):
+    parts = build(model=nn.Sequential(Remembers(in_place=in_place), nn.Linear(6, 2)))
+    before = snapshot(parts)[0]
+    with pytest.raises(TicketError, match="raw data"):
+        train(parts)
+    assert all(torch.equal(a, b) for a, b in zip(before, snapshot(parts)[0], strict=True))
+
+
+def test_constant_buffers_and_loaded_weights_are_fine(build, train):
+    layer = Remembers(in_place=True)
+    layer.forward = lambda x: x + layer.mean
+    parts = build(model=nn.Sequential(layer, nn.Linear(6, 2)))
+    train(parts)
+    parts.base.load_state_dict({k: v.clone() for k, v in parts.base.state_dict().items()})
+    train(parts)
+    assert parts.engine.steps == 10
+
+
+def test_eval_mode_is_refused(build, classifier):
+    with pytest.raises(ValueError, match=r"model\.train"):
+        build(model=classifier().eval())
+
+
+def test_no_trainable_parameter(build, classifier):
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.requires_grad_(False)
+    engine = PrivateEngine(dm.Odometer(delta=1e-6))
+    with pytest.raises(ValueError, match="requires a gradient"):
+        engine.make_private(
+            model, optimizer, images(), noise_multiplier=1.0, max_grad_norm=1.0, batch_size=4
+        )
+
+
+def test_the_optimizer_must_hold_the_models_parameters(classifier, points):
+    model = classifier()
+    engine = PrivateEngine(dm.Odometer(delta=1e-6))
+    for optimizer in (
+        torch.optim.SGD(classifier().parameters(), lr=0.1),
+        torch.optim.SGD(model[0].parameters(), lr=0.1),
+    ):
+        with pytest.raises(ValueError, match="exactly the trainable parameters"):
+            engine.make_private(
+                model, optimizer, points(), noise_multiplier=1.0, max_grad_norm=1.0, batch_size=4
+            )
+
+
+def test_training_the_last_layer_only(build, train, classifier, points):
+    model = classifier()
+    model[0].requires_grad_(False)
+    before = model[0].weight.clone()
+    parts = build(model=model)
+    train(parts)
+    assert torch.equal(before, model[0].weight)
+    assert parts.engine.steps == 5

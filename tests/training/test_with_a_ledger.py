@@ -1,0 +1,56 @@
+"""A budget of a ledger is a gate like any other: training needs no new code."""
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
+
+import dosimeter as dm
+from dosimeter.ledger import Ledger
+from dosimeter.training import PrivateEngine
+
+
+def train(gate, epochs=50):
+    x = torch.randn(200, 4)
+    engine = PrivateEngine(gate)
+    model = torch.nn.Linear(4, 2)
+    model, optimizer, loader = engine.make_private(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        TensorDataset(x, (x.sum(dim=1) > 0).long()),
+        noise_multiplier=2.0,
+        max_grad_norm=1.0,
+        batch_size=40,
+    )
+    for _ in range(epochs):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+    return engine
+
+
+def test_every_step_is_in_the_journal(tmp_path):
+    with Ledger.open(f"sqlite:///{tmp_path}/budgets.db") as ledger:
+        budget = ledger.create("patients", epsilon=2.0, delta=1e-5)
+        step = dm.SampledGaussian(0.2, 2.0)
+        affordable = budget.affordable(step)
+        engine = train(budget)
+        assert engine.exhausted
+        assert engine.steps == affordable
+        assert budget.statement().entries == affordable + 1
+        assert not budget.admits(step)
+        assert engine.epsilon == budget.epsilon <= 2.0
+        assert ledger.verify("patients").ok
+
+
+def test_reserved_steps_cost_one_entry_a_block(tmp_path):
+    with Ledger.open(f"sqlite:///{tmp_path}/budgets.db") as ledger:
+        budget = ledger.create("patients", epsilon=2.0, delta=1e-5)
+        affordable = budget.affordable(dm.SampledGaussian(0.2, 2.0))
+        with budget.buffered(block=6) as gate:
+            engine = train(gate)
+        assert engine.exhausted
+        assert engine.steps == affordable
+        blocks = -(-affordable // 6)
+        assert budget.statement().entries == 1 + 2 * blocks  # each block reserved, then noted
+        assert ledger.verify("patients").ok
