@@ -15,9 +15,10 @@ MAY_IMPORT = {
     "rdp": {"rdp"},
     "accounting": {"rdp", "accounting"},
     "attack": {"rdp", "accounting", "attack"},
+    "compare": {"rdp", "accounting", "compare"},
     "ledger": {"rdp", "accounting", "ledger"},
     "training": {"rdp", "accounting", "training"},
-    "cli": {"rdp", "ledger", "cli"},
+    "cli": {"rdp", "accounting", "compare", "ledger", "cli"},
 }
 """What each folder may import of the others; errors and arguments are open to all."""
 
@@ -56,6 +57,7 @@ def test_import_loads_nothing_heavy():
         "dosimeter.accounting",
         "dosimeter.accounting.classic",
         "dosimeter.attack",
+        "dosimeter.compare",
     ],
 )
 def test_all_lists_names_that_exist_sorted(module):

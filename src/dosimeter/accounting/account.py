@@ -30,8 +30,11 @@ class Account:
         weights: Sequence[float] | FloatArray,
         delta: float,
         approx_delta: float,
+        *,
+        share: float = 1.0,
     ) -> None:
-        self._mixture = Mixture(orders, weights, delta)
+        self._delta = arguments.open_unit("delta", delta)
+        self._mixture = Mixture(orders, weights, self._delta * share)
         self._approx_delta = arguments.non_negative("approx_delta", approx_delta)
         if not self.total_delta < 1:
             raise ValueError(f"approx_delta must leave delta below 1, got {approx_delta!r}")
@@ -41,8 +44,8 @@ class Account:
 
     @property
     def delta(self) -> float:
-        """The delta of the mixture, fixed at the start."""
-        return self._mixture.delta
+        """The delta of the guarantee apart from `approx_delta`, fixed at the start."""
+        return self._delta
 
     @property
     def approx_delta(self) -> float:

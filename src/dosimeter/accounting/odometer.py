@@ -3,7 +3,8 @@
 
 mechanism -> cost curve -> running sum -> certified epsilon. Nothing is refused (but for a
 cap on failure probabilities): the odometer reads, and whoever watches it decides when to
-stop, for whatever reason the outputs may give.
+stop, for whatever reason the outputs may give. With a menu of declared mechanisms a ladder
+of value tables reads beside the mixture, and the smaller reading holds.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from typing import Any, Self
 
 from dosimeter.accounting import state as saved
 from dosimeter.accounting.account import FIELDS, Account, largest
-from dosimeter.accounting.guarantee import OdometerGuarantee
+from dosimeter.accounting.guarantee import MENU_CONDITIONS, OdometerGuarantee, Standing
 from dosimeter.accounting.mixture import Mixture
+from dosimeter.accounting.priced import share
+from dosimeter.accounting.priced.counter import Counter
+from dosimeter.accounting.priced.ladder import Ladder
+from dosimeter.accounting.priced.menu import Menu
 from dosimeter.accounting.tally import charge
 from dosimeter.accounting.weights import DEFAULT_ORDERS, default_weights
 from dosimeter.errors import BudgetExceeded, StateError
@@ -31,6 +36,11 @@ class Odometer(Account):
         approx_delta: Cap on the summed delta of costs that have one (`ApproxDp`).
         orders: Orders to count on, by default 54 from 1.25 to 1024.
         weights: Weight of each order, summing to 1; by default a wide hump.
+        menu: Mechanisms declared beforehand, the nominal one first; readings are then nearer
+            to exact accounting (docs/prices.md). Making the menu takes seconds. Anything
+            else leaves the reading to the mixture, on a twentieth of delta.
+        plan: A cost on the menu and a count at which one expects to stop; readings are
+            tightest there.
 
     Guarantee:
         If one stops at any time t that may depend on all outputs so far, then for every
@@ -54,12 +64,45 @@ class Odometer(Account):
         approx_delta: float = 0.0,
         orders: Iterable[float] | None = None,
         weights: Sequence[float] | FloatArray | None = None,
+        menu: Sequence[Cost] | Ladder | None = None,
+        plan: tuple[Cost, int] | None = None,
     ) -> None:
         grid = DEFAULT_ORDERS if orders is None else Orders(orders)
         super().__init__(
-            grid, default_weights(grid) if weights is None else weights, delta, approx_delta
+            grid,
+            default_weights(grid) if weights is None else weights,
+            delta,
+            approx_delta,
+            share=1.0 if menu is None else share.ODOMETER_MIXTURE_SHARE,
         )
         self._two_sided = self._mixture.two_sided()
+        self._ladder = None if menu is None else share.ladder_for(menu, self.delta, plan)
+        if menu is None and plan is not None:
+            raise ValueError(f"plan must come with a menu, got {plan!r} without one")
+        self._counter = None if self._ladder is None else Counter(self._ladder.menu)
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent so far, rounded up; it never falls."""
+        if self._ladder is None or self._counter is None or not self._counter.open:
+            return super().epsilon
+        with self._lock:
+            spent = self._counter.menu.quanta - self._counter.quanta
+            climbed = self._ladder.readings[spent] if self._tally.rdp.any() else 0.0
+            value = min(self._mixture.epsilon(self._tally.rdp), self._tally.pure_epsilon, climbed)
+            self._reported = max(self._reported, value)
+            return self._reported
+
+    @property
+    def menu(self) -> Menu | None:
+        """The declared mechanisms and their prices; None without a menu."""
+        return None if self._counter is None else self._counter.menu
+
+    @property
+    def standing(self) -> Standing:
+        """Which parts still read: the ladder of the menu, the mixture, or both."""
+        open_menu = self._counter is not None and self._counter.open
+        return Standing(menu=open_menu, mixture=self._mixture.epsilon(self._tally.rdp) < math.inf)
 
     @property
     def loss_bound(self) -> float:
@@ -95,6 +138,13 @@ class Odometer(Account):
         """
         asked = charge(cost, count, self.orders)
         with self._lock:
+            purchase = None if self._counter is None else self._counter.quote(cost, count)
+            if self._counter is not None and purchase is not None:
+                if purchase.bundles:
+                    bought = charge(cost, purchase.runs, self.orders)
+                    self._tally = self._tally.plus(bought)
+                self._counter.take(purchase)
+                return
             tally = self._tally.plus(asked)
             excess = self._failure_excess(tally)
             if excess:
@@ -107,14 +157,22 @@ class Odometer(Account):
                     reason=excess,
                 )
             self._tally = tally
+            if self._counter is not None:
+                # Prepaid runs stay in the tally unused: charging them again is safe.
+                self._counter.open = False
 
     def guarantee(self) -> OdometerGuarantee:
         """What holds if one stops now."""
-        return OdometerGuarantee(self.epsilon, self.total_delta)
+        conditions = () if self._counter is None else MENU_CONDITIONS
+        return OdometerGuarantee(self.epsilon, self.total_delta, conditions)
 
     def state(self) -> saved.State:
         """Everything needed to go on elsewhere, as plain JSON values."""
-        return self._state("odometer", {})
+        with self._lock:
+            if self._ladder is None or self._counter is None:
+                return self._state("odometer", {})
+            more = {"readings": list(self._ladder.readings), **share.counter_state(self._counter)}
+            return self._state("odometer", more)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
@@ -123,15 +181,20 @@ class Odometer(Account):
         Raises:
             StateError: The state is of another kind or version, or was edited.
         """
-        fields = saved.unseal("odometer", state, FIELDS)
+        priced = isinstance(state, Mapping) and "menu" in state
+        more = share.STATE_FIELDS | {"readings"} if priced else frozenset()
+        fields = saved.unseal("odometer", state, FIELDS | more)
         try:
             restored = cls(
                 fields["delta"],
                 approx_delta=fields["approx_delta"],
                 orders=fields["orders"],
                 weights=fields["weights"],
+                menu=share.read_ladder(fields) if priced else None,
             )
             restored._restore(fields)
-        except (TypeError, ValueError) as error:
+            if restored._counter is not None:
+                share.restore_counter(restored._counter, fields)
+        except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"state must describe an odometer: {error}") from error
         return restored

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dosimeter.cli import budget, outcome
+from dosimeter.cli import budget, compare, outcome
 
 app = typer.Typer(
     name="dosimeter",
@@ -18,6 +18,7 @@ app = typer.Typer(
     help="Spend a differential-privacy budget adaptively, and stop when you like.",
 )
 app.add_typer(budget.app, name="budget")
+app.command("compare")(compare.compare)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws docs/prices.png: the value of the worst adversary, and the exchange rates of a menu."""
+
+from __future__ import annotations
+
+import pathlib
+
+from matplotlib.figure import Figure
+
+import dosimeter as dm
+from dosimeter.accounting.priced.losses import Direction
+from dosimeter.accounting.priced.menu import Losses, lattice_level, make_menu
+from dosimeter.accounting.priced.rates import Scale
+
+RATE, EPSILON, DELTA = 512 / 50000, 7.096, 0.9e-6
+NOISES = [1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0]
+PAGE = pathlib.Path(__file__).parent.parent / "docs" / "prices.png"
+
+
+def main() -> None:
+    """Prices a menu of seven noises and draws both panels."""
+    costs = [dm.SampledGaussian(RATE, noise) for noise in NOISES]
+    menu = make_menu(costs, EPSILON, DELTA)
+    losses = Losses(Scale.of(costs[0], EPSILON, DELTA), DELTA, lattice_level(EPSILON))
+    table = losses.table(menu.items, Direction.REMOVE, EPSILON)
+    figure = Figure(figsize=(9.2, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    loss = table.losses_above + EPSILON
+    shades = ("#bcd9ea", "#7fb3d5", "#2e86c1", "#0b3c5d")
+    for part, shade in zip((0, 0.1, 0.4, 1), shades, strict=True):
+        quanta = round(part * menu.quanta)
+        left.semilogy(loss, table.level(quanta).clip(1e-30), color=shade, linewidth=2)
+        left.plot([], [], color=shade, linewidth=2, label=f"{quanta} quanta left")
+    left.axhline(DELTA, color="0.5", linewidth=0.8, linestyle="--")
+    left.annotate("0.9 δ", (-1.3, DELTA * 1.6), color="0.35", fontsize=9)
+    left.plot([0], [table.value(menu.quanta, EPSILON)], "o", color=shades[-1])
+    left.annotate("start", (0.25, DELTA / 9), fontsize=9)
+    left.axvline(EPSILON, color="0.8", linewidth=0.8)
+    left.annotate("ε*", (EPSILON + 0.1, 2e-9), color="0.35")
+    left.set(xlim=(-1.5, 9), ylim=(1e-9, 1.5), xlabel="privacy loss so far")
+    left.set_ylabel("V: what the adversary can still reach")
+    left.legend(frameon=False, fontsize=8.5, loc="upper left")
+    per_quantum = [item.steps / item.price for item in menu.items]
+    right.plot(NOISES, per_quantum, "o-", color="#0b6e4f")
+    for noise, steps in zip(NOISES, per_quantum, strict=True):
+        right.annotate(
+            f"{steps:.0f}", (noise, steps), (0, 6), textcoords="offset points", ha="center"
+        )
+    right.set(xlabel="noise multiplier", ylabel="steps for one quantum", ylim=(0, None))
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(PAGE, dpi=160)
+    print(f"{menu.quanta} quanta; written to {PAGE.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A menu: what each mechanism costs in quanta, and how many quanta a budget buys.
+
+The budget is divided into some two hundred quanta. Items are exchanged at the ratio of their
+Rényi costs; the value table then says how many quanta keep the worst adaptive adversary within
+delta, which is the guarantee. Where a rate turns out too generous, so that the menu would buy
+noticeably less than the nominal mechanism alone, it is lowered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dosimeter.accounting.priced.lattice import FINE, Measure, Runs, step_of
+from dosimeter.accounting.priced.losses import Direction, single_loss, symmetric
+from dosimeter.accounting.priced.rates import Item, Scale, items_at, lowered
+from dosimeter.accounting.priced.table import Bundle, ValueTable, grid
+from dosimeter.rdp import Cost
+
+_QUANTA = 300
+_MOST_QUANTA = 1000
+_PRODUCTS = 80
+"""More products than any composition needs; each may prune its share of the tails."""
+
+_MANY_RUNS = 1e5
+_PRUNED = 1e-5
+_LIFTED = 1e-4
+_SHORT = 4
+_LOSS_OF_CAPACITY = 0.02
+_LOSS_OF_A_PAIR = 0.01
+"""Shares of its quanta that the whole menu, or one other item, may cost the nominal one."""
+
+
+@dataclass(frozen=True)
+class Menu:
+    """Items and the number of quanta that keep every adaptive use of them within (epsilon, delta).
+
+    Attributes:
+        epsilon: The budget.
+        delta: What the worst adaptive adversary may reach.
+        quanta: How many quanta may be spent in all.
+        items: What they buy; the nominal mechanism first.
+    """
+
+    epsilon: float
+    delta: float
+    quanta: int
+    items: tuple[Item, ...]
+
+
+class Losses:
+    """Losses of bundles in one budget's lattice, computed once for each number of steps."""
+
+    def __init__(self, scale: Scale, delta: float, level: int) -> None:
+        self.level = level
+        self._scale, self._delta = scale, delta
+        self._runs: dict[tuple[Cost, Direction], Runs] = {}
+        self._known: dict[tuple[Cost, int, Direction], Measure] = {}
+
+    def of(self, cost: Cost, steps: int, direction: Direction) -> Measure:
+        """The loss of `steps` runs of `cost`."""
+        if symmetric(cost):
+            direction = Direction.REMOVE
+        key = (cost, steps, direction)
+        if key not in self._known:
+            share = _PRODUCTS * max(self._scale.runs(cost), _MANY_RUNS)
+            if (cost, direction) not in self._runs:
+                self._runs[cost, direction] = Runs(
+                    single_loss(cost, direction, self.level),
+                    self.level,
+                    top=_PRUNED * self._delta / share,
+                    bottom=_LIFTED / share,
+                )
+            loss = self._runs[cost, direction].of(steps)
+            bundles = max(1.0, self._scale.runs(cost) / steps)
+            self._known[key] = loss.pruned(_PRUNED * self._delta / bundles, _LIFTED / bundles)
+        return self._known[key]
+
+    def table(
+        self, items: Sequence[Item], way: Direction, largest_epsilon: float, *, coarser: int = 0
+    ) -> ValueTable:
+        """The value table of some items in one direction."""
+        level = self.level + coarser
+        bundles = [
+            Bundle(self.of(item.cost, item.steps, way).at_level(level), item.price)
+            for item in items
+        ]
+        return ValueTable(bundles, *grid(largest_epsilon, step_of(level)))
+
+
+def lattice_level(epsilon: float) -> int:
+    """The lattice of a budget: one to two thousand points from 0 to epsilon."""
+    return min(8, max(-8, math.floor(math.log2(epsilon / (1100 * FINE)))))
+
+
+def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
+    """The menu of `costs`, the nominal mechanism first, for a budget (epsilon, delta).
+
+    Raises:
+        ValueError: The menu is empty, holds a cost twice or one that cannot be priced, or the
+            budget does not admit one run of an item.
+    """
+    nominal = checked(costs)[0]
+    if not 1e-3 <= epsilon <= 500:
+        raise ValueError(f"epsilon must lie between 0.001 and 500 with a menu, got {epsilon!r}")
+    scale = Scale.of(nominal, epsilon, delta)
+    # A short menu can afford a finer lattice.
+    losses = Losses(scale, delta, lattice_level(epsilon) - (len(costs) <= _SHORT))
+    for cost in costs:
+        _require_one_run(cost, losses, epsilon, delta)
+    items = items_at(
+        costs,
+        scale,
+        most_runs(nominal, losses, epsilon, delta),
+        quanta=_QUANTA if len(costs) > 1 else 2 * _QUANTA,
+        grain=step_of(losses.level) / epsilon,
+    )
+    items = harmless(items, losses, epsilon, delta)
+    quanta = capacity(items, losses, epsilon, delta)
+    for item in items:
+        if item.price > quanta:
+            raise ValueError(
+                f"menu must hold costs within the budget, got {item.cost} at {item.price} of "
+                f"{quanta} quanta; leave it out and spend it off the menu"
+            )
+    return Menu(epsilon, delta, quanta, tuple(items))
+
+
+def checked(costs: Sequence[Cost]) -> Sequence[Cost]:
+    if not costs:
+        raise ValueError("menu must hold at least one cost, got none")
+    for cost in costs:
+        if not isinstance(cost, Cost):
+            raise TypeError(f"menu must hold costs such as dosimeter.Gaussian, got {cost!r}")
+    if len(set(costs)) != len(costs):
+        raise ValueError(f"menu must not hold a cost twice, got {list(costs)}")
+    return costs
+
+
+def hockey_stick(loss: Measure, epsilon: float) -> float:
+    """E (1 - e^{epsilon - X})+, to about twelve digits."""
+    x = (loss.lo + np.arange(len(loss.p))) * loss.step - epsilon
+    gain = np.where(x > 0, -np.expm1(-np.maximum(x, 0.0)), 0.0)
+    return (float(gain @ loss.p) + loss.inf) * (1 + loss.rel)
+
+
+def least_epsilon(loss: Measure, delta: float) -> float:
+    """The first lattice point at which the hockey stick is within delta; infinity if none is."""
+    low, high = -1, max(0, loss.lo + len(loss.p))
+    if not hockey_stick(loss, high * loss.step) <= delta:
+        return math.inf
+    while high - low > 1:
+        middle = (low + high) // 2
+        within = hockey_stick(loss, middle * loss.step) <= delta
+        low, high = (low, middle) if within else (middle, high)
+    return high * loss.step
+
+
+def _fits(cost: Cost, steps: int, losses: Losses, epsilon: float, delta: float) -> bool:
+    return all(hockey_stick(losses.of(cost, steps, way), epsilon) <= delta for way in Direction)
+
+
+def _require_one_run(cost: Cost, losses: Losses, epsilon: float, delta: float) -> None:
+    if _fits(cost, 1, losses, epsilon, delta):
+        return
+    enough = max(least_epsilon(losses.of(cost, 1, way), delta) for way in Direction)
+    raise ValueError(
+        f"epsilon must admit one run of each item of the menu, got {epsilon:g}; "
+        f"{cost} needs {enough:.4g} at this delta"
+    )
+
+
+def most_runs(nominal: Cost, losses: Losses, epsilon: float, delta: float) -> int:
+    """About how many runs of the nominal mechanism fit, to one part in a thousand."""
+    low = 1
+    while low < 2**40 and _fits(nominal, 2 * low, losses, epsilon, delta):
+        low *= 2
+    for bit in [low >> place for place in range(1, 11)]:
+        if bit and _fits(nominal, low + bit, losses, epsilon, delta):
+            low += bit
+    return low
+
+
+def capacity(items: Sequence[Item], losses: Losses, epsilon: float, delta: float) -> int:
+    """The largest number of quanta for which no adaptive adversary passes delta."""
+    quanta = _sold(losses.table(items, Direction.REMOVE, epsilon), epsilon, delta, _MOST_QUANTA)
+    if all(symmetric(item.cost) for item in items):
+        return quanta
+    # The other direction is usually the cheaper one, so that a coarser table, which only
+    # overstates V, is enough to say so.
+    rough = losses.table(items, Direction.ADD, epsilon, coarser=1)
+    if rough.value(quanta, epsilon) <= delta:
+        return quanta
+    return _sold(losses.table(items, Direction.ADD, epsilon), epsilon, delta, quanta)
+
+
+def _sold(table: ValueTable, epsilon: float, delta: float, most: int) -> int:
+    """The largest number of quanta up to `most` with V within delta; V grows with them."""
+    quanta = 0
+    while quanta < most and table.value(quanta + 1, epsilon) <= delta:
+        quanta += 1
+    return quanta
+
+
+def harmless(items: list[Item], losses: Losses, epsilon: float, delta: float) -> list[Item]:
+    """The items, at lower rates where they would cost the nominal one much of its quanta.
+
+    Rates are a guess, so a coarse table in one direction is enough to judge them by.
+    """
+
+    def worth(some: Sequence[Item]) -> int:
+        table = losses.table(some, Direction.REMOVE, epsilon, coarser=2)
+        return _sold(table, epsilon, delta, _MOST_QUANTA)
+
+    alone = worth(items[:1])
+    if len(items) == 1 or worth(items) >= (1 - _LOSS_OF_CAPACITY) * alone:
+        return items
+    kept = items[:1]
+    for item in items[1:]:
+        candidate = item
+        for turn in range(1, 40):
+            if worth([items[0], candidate]) >= (1 - _LOSS_OF_A_PAIR) * alone:
+                break
+            candidate = lowered(item, 0.94**turn, alone)
+        kept.append(candidate)
+    return kept

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How delta is divided between a menu and the Rényi mixture beside it, and a menu's saved state.
+
+Two potentials that start at 0.9 delta and 0.1 delta may stand side by side, and whichever still
+holds is enough, provided that each is charged for every computation it admits and for every
+computation the other admits, or is dropped for good (the OR-lemma in docs/prices.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dosimeter import arguments
+from dosimeter.accounting.priced.cache import remembered
+from dosimeter.accounting.priced.counter import Counter
+from dosimeter.accounting.priced.ladder import Ladder, make_ladder
+from dosimeter.accounting.priced.menu import Menu, checked, make_menu
+from dosimeter.accounting.priced.rates import Item
+from dosimeter.errors import StateError
+from dosimeter.rdp import Cost
+from dosimeter.rdp.plain import from_plain, to_plain
+
+MIXTURE_SHARE = 0.1 * (1 - 1e-15)
+MENU_SHARE = 0.9 * (1 - 1e-15)
+"""Together below 1, so that no rounding of their products with delta can exceed it."""
+
+ODOMETER_MIXTURE_SHARE = 0.05 * (1 - 1e-15)
+LADDER_SHARE = 0.95 * (1 - 1e-15)
+"""An odometer's ladder divides its share further, so the mixture beside it gets less."""
+
+STATE_FIELDS = frozenset(["menu", "quanta_left", "prepaid", "menu_open"])
+
+
+def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
+    """The menu of some costs for its share of a budget, or a menu made for such a budget."""
+    share = delta * MENU_SHARE
+    if isinstance(menu, Menu):
+        if not (menu.epsilon <= epsilon and menu.delta <= share):
+            raise ValueError(
+                f"menu must be made for a budget within ({epsilon!r}, {share!r}), got "
+                f"({menu.epsilon!r}, {menu.delta!r})"
+            )
+        return menu
+    costs = checked(listed(menu))
+    plain = remembered(
+        "menu",
+        costs,
+        {"epsilon": epsilon, "delta": share},
+        lambda: _described(make_menu(costs, epsilon, share)),
+    )
+    return _with_costs(plain, costs)
+
+
+def _described(menu: Menu) -> dict[str, Any]:
+    """What a menu adds to its costs."""
+    return {
+        "epsilon": menu.epsilon,
+        "delta": menu.delta,
+        "quanta": menu.quanta,
+        "bundles": [[item.steps, item.price] for item in menu.items],
+    }
+
+
+def _with_costs(plain: Mapping[str, Any], costs: Sequence[Cost]) -> Menu:
+    bundles = zip(costs, plain["bundles"], strict=True)
+    items = tuple(Item(cost, steps, price) for cost, (steps, price) in bundles)
+    return Menu(plain["epsilon"], plain["delta"], plain["quanta"], items)
+
+
+def ladder_for(
+    menu: Sequence[Cost] | Ladder, delta: float, plan: tuple[Cost, int] | None
+) -> Ladder:
+    """The ladder of some costs for its share of delta, or one made for such a share."""
+    share = delta * LADDER_SHARE
+    if isinstance(menu, Ladder):
+        if not menu.menu.delta <= share:
+            raise ValueError(
+                f"menu must be made for a delta of at most {share!r}, got {menu.menu.delta!r}"
+            )
+        return menu
+    costs, planned = checked(listed(menu)), None
+    if plan is not None:
+        if not (isinstance(plan, tuple) and len(plan) == 2 and isinstance(plan[0], Cost)):
+            raise TypeError(f"plan must be a pair (cost, count), got {plan!r}")
+        if plan[0] not in costs:
+            raise ValueError(f"plan must be for a cost on the menu, got {plan[0]}")
+        plan = plan[0], arguments.count("plan count", plan[1])
+        planned = [costs.index(plan[0]), plan[1]]
+
+    def compute() -> dict[str, Any]:
+        made = make_ladder(costs, share, plan)
+        return {**_described(made.menu), "readings": list(made.readings)}
+
+    plain = remembered("ladder", costs, {"delta": share, "plan": planned}, compute)
+    return Ladder(_with_costs(plain, costs), tuple(plain["readings"]))
+
+
+def read_ladder(fields: Mapping[str, Any]) -> Ladder:
+    """The ladder of a saved state; ValueError, TypeError or KeyError if it has none."""
+    menu = read_menu(fields["menu"])
+    readings = tuple(arguments.non_negative("readings", value) for value in fields["readings"])
+    if not (len(readings) == menu.quanta + 1 and list(readings) == sorted(readings)):
+        raise ValueError(f"readings must rise from 0 to {menu.quanta} quanta, got {readings[:3]}")
+    return Ladder(menu, readings)
+
+
+def listed(menu: Sequence[Cost]) -> tuple[Cost, ...]:
+    """The costs of a menu, if it is a list of something."""
+    if isinstance(menu, str | bytes | Cost) or not isinstance(menu, Sequence):
+        raise TypeError(f"menu must be a list of costs, the nominal one first, got {menu!r}")
+    return tuple(menu)
+
+
+def plain_menu(menu: Menu) -> dict[str, Any]:
+    """A menu as plain JSON values."""
+    return {
+        "epsilon": menu.epsilon,
+        "delta": menu.delta,
+        "quanta": menu.quanta,
+        "items": [
+            {"cost": to_plain(item.cost), "steps": item.steps, "price": item.price}
+            for item in menu.items
+        ],
+    }
+
+
+def read_menu(plain: Mapping[str, Any]) -> Menu:
+    """The menu that `plain_menu` wrote; ValueError, TypeError or KeyError if it is none."""
+    items = tuple(
+        Item(
+            from_plain(entry["cost"]),
+            arguments.count("steps", entry["steps"]),
+            arguments.count("price", entry["price"]),
+        )
+        for entry in plain["items"]
+    )
+    if not items or len({item.cost for item in items}) != len(items):
+        raise ValueError(f"menu must hold every cost once, got {plain['items']!r}")
+    return Menu(
+        arguments.positive("menu epsilon", plain["epsilon"]),
+        arguments.open_unit("menu delta", plain["delta"]),
+        arguments.count("quanta", plain["quanta"]),
+        items,
+    )
+
+
+def counter_state(counter: Counter) -> dict[str, Any]:
+    """What a counter adds to a saved state."""
+    return {
+        "menu": plain_menu(counter.menu),
+        "quanta_left": counter.quanta,
+        "prepaid": [counter.prepaid.get(item.cost, 0) for item in counter.menu.items],
+        "menu_open": counter.open,
+    }
+
+
+def restore_counter(counter: Counter, fields: Mapping[str, Any]) -> None:
+    """Takes over the counts of a saved state into a counter of the same menu."""
+    left, prepaid, is_open = fields["quanta_left"], fields["prepaid"], fields["menu_open"]
+    whole = [left, *prepaid]
+    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in whole):
+        raise StateError(f"state quanta_left and prepaid must be whole numbers, got {whole!r}")
+    items = counter.menu.items
+    if not (left <= counter.menu.quanta and len(prepaid) == len(items)):
+        raise StateError(f"state quanta_left must be within the menu's quanta, got {left!r}")
+    if not isinstance(is_open, bool):
+        raise StateError(f"state menu_open must be true or false, got {is_open!r}")
+    counter.quanta, counter.open = left, is_open
+    counter.prepaid = {item.cost: runs for item, runs in zip(items, prepaid, strict=True) if runs}

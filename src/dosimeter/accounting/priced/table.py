@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The value of the worst adaptive adversary who buys from a menu.
+
+With s quanta left and the privacy loss y above epsilon, an adversary who picks the best item at
+every turn can reach the hockey-stick value
+
+    V(0, y) = (1 - e^-y)+,   V(s, y) = max(V(s-1, y), max over items of E V(s - price, y + X)).
+
+V stays in the class of functions for which domination of losses means domination of
+expectations, so every item costs its price at every s and the filter is a counter
+(docs/prices.md). Levels are rounded up, so the table is an upper bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter.accounting.priced.lattice import UNIT, Measure
+from dosimeter.rdp.orders import FloatArray
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The loss of what one purchase buys, and its price in quanta."""
+
+    loss: Measure
+    price: int
+
+
+class ValueTable:
+    """V(s, y) for s = 0, 1, ... on a lattice in y, one neighbour direction; grows on demand.
+
+    Between lattice points V is linear in u = e^-y, below the grid flat, and above it the chord
+    to the ceiling at infinity: all three keep it convex in u and at least what it should be.
+
+    Args:
+        bundles: What can be bought, all on one lattice.
+        low: First lattice point of y.
+        high: Last lattice point of y, above 0.
+    """
+
+    def __init__(self, bundles: Sequence[Bundle], low: int, high: int) -> None:
+        self._step = bundles[0].loss.step
+        self._bundles = tuple(bundles)
+        self._low = low
+        y = np.arange(low, high + 1) * self._step
+        self._levels: list[FloatArray] = [np.where(y > 0, -np.expm1(-y), 0.0) * (1 + 16 * UNIT)]
+        self._ceilings = [1.0 + 32 * UNIT]
+
+    @property
+    def step(self) -> float:
+        """Distance of lattice points."""
+        return self._step
+
+    @property
+    def low(self) -> int:
+        """The first lattice point of y."""
+        return self._low
+
+    @property
+    def losses_above(self) -> FloatArray:
+        """The lattice points y of a level."""
+        return np.asarray((self._low + np.arange(len(self._levels[0]))) * self._step)
+
+    def value(self, quanta: int, epsilon: float) -> float:
+        """V(quanta, -epsilon): what an adversary can reach who starts at loss 0, rounded up."""
+        y = -epsilon / self._step - self._low
+        cell = min(max(math.floor(y), 0), len(self._levels[0]) - 2)
+        # V is linear in u = e^-y within a cell; rounding is a few units of V's rise over it.
+        share = -math.expm1(-(y - cell) * self._step) / -math.expm1(-self._step)
+        low, high = self.level(quanta)[cell : cell + 2].tolist()
+        share = min(1.0, max(0.0, share * (1 + 1e-9) + 1e-12))
+        return float((low + (high - low) * share) * (1 + 4 * UNIT))
+
+    def level(self, quanta: int) -> FloatArray:
+        """V(quanta, y) at every lattice point y, rounded up."""
+        while len(self._levels) <= quanta:
+            self._grow()
+        return self._levels[quanta]
+
+    def shrinkage(self, quanta: int) -> float:
+        """A factor that takes V(quanta, y) below the value without rounding."""
+        terms = max(2 * (len(b.loss.p) + 12) * UNIT for b in self._bundles)
+        return 1 - (quanta + 1) * (2 * terms + 64 * UNIT)
+
+    def choices(self, quanta: int) -> npt.NDArray[np.intp]:
+        """The item that an adversary with this many quanta does best to buy; -1 for none."""
+        best = self.level(quanta - 1).copy()
+        chosen = np.full(len(best), -1)
+        for number, bundle in enumerate(self._bundles):
+            if bundle.price <= quanta:
+                gained = self._bought(bundle, quanta)
+                chosen[gained > best] = number
+                best = np.maximum(best, gained)
+        return chosen
+
+    def _grow(self) -> None:
+        quanta = len(self._levels)
+        level, ceiling = self._levels[-1], self._ceilings[-1]
+        for bundle in self._bundles:
+            if bundle.price <= quanta:
+                level = np.maximum(level, self._bought(bundle, quanta))
+                top = self._ceilings[quanta - bundle.price] * bundle.loss.mass
+                ceiling = max(ceiling, top * self._rounding(bundle.loss))
+        self._levels.append(level)
+        self._ceilings.append(ceiling)
+
+    def _bought(self, bundle: Bundle, quanta: int) -> FloatArray:
+        """E V(quanta - price, y + X), rounded up."""
+        loss, before = bundle.loss, quanta - bundle.price
+        ceiling = self._ceilings[before]
+        expected = self._expected(self._levels[before], ceiling, loss)
+        return (expected + loss.inf * ceiling) * ((1 + loss.rel) * self._rounding(loss))
+
+    @staticmethod
+    def _rounding(loss: Measure) -> float:
+        return 1 + 2 * (len(loss.p) + 12) * UNIT
+
+    def _expected(self, level: FloatArray, ceiling: float, loss: Measure) -> FloatArray:
+        """Sum of p_i V(y + x_i): flat below the grid, a chord in u = e^-y above it."""
+        last = loss.lo + len(loss.p) - 1
+        left, right = max(0, -loss.lo), max(0, last)
+        beyond = np.exp(-np.arange(1, right + 1) * self._step)
+        padded = np.concatenate(
+            [np.full(left, level[0]), level, ceiling - (ceiling - level[-1]) * beyond]
+        )
+        start = left + loss.lo
+        return np.correlate(padded[start : start + len(level) + len(loss.p) - 1], loss.p, "valid")
+
+
+def grid(largest_epsilon: float, step: float) -> tuple[int, int]:
+    """First and last lattice point of a table for limits up to `largest_epsilon`.
+
+    Where the grid ends costs only tightness: below it V is a little too large, above it the
+    chord is nearly exact once an adversary has passed the limit by far. The two factors raise
+    V by less than one part in ten thousand for delta up to 0.01.
+    """
+    return -math.ceil(1.35 * largest_epsilon / step), math.ceil(0.35 * largest_epsilon / step)

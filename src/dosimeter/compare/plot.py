@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A picture of a comparison (extra: plot): PNG, SVG or PDF, or a page of HTML with its table.
+
+Ours are drawn thick, the exact limit black, what holds only for a schedule fixed beforehand
+dashed and what does not hold dotted. Labels stand at the ends of the lines, apart from each
+other, so that the picture needs no legend box and survives black-and-white print.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from dosimeter.accounting.classic import Validity
+from dosimeter.compare.comparison import Comparison, Line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf", ".html")
+
+_STYLES: dict[Validity, Any] = {
+    Validity.ANYTIME: "-",
+    Validity.FILTER: (0, (7, 1.5)),
+    Validity.FIXED: (0, (3, 2)),
+    Validity.UNSOUND: (0, (1, 1.4)),
+}
+_MARKS = {
+    Validity.ANYTIME: "any stop",
+    Validity.FILTER: "filter",
+    Validity.FIXED: "fixed beforehand",
+    Validity.UNSOUND: "unsound",
+}
+_OURS = ("#0b6e4f", "#1f78b4", "#7a5195", "#3fa34d")
+_OTHERS = ("#c1440e", "#b8860b", "#8c8c8c", "#5b5b5b", "#a0522d", "#9e6b90", "#6b8e23")
+
+
+def save_plot(comparison: Comparison, path: str | pathlib.Path) -> None:
+    """Writes the picture; the suffix of the name says in which form.
+
+    Raises:
+        ValueError: The name has another suffix.
+    """
+    path = pathlib.Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(f"plot must end in {', '.join(SUFFIXES)}, got {path.name!r}")
+    figure = draw(comparison)
+    if suffix != ".html":
+        figure.savefig(path, dpi=200)
+        return
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg")
+    svg = buffer.getvalue()
+    path.write_text(_page(comparison, svg[svg.index("<svg") :]), encoding="utf-8")
+
+
+def draw(comparison: Comparison) -> Figure:
+    """The picture as a figure of matplotlib."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.6, 4.8), layout="constrained")
+    axes = figure.add_subplot()
+    shown = [line for line in comparison.lines if math.isfinite(line.last)]
+    colours = {line.name: _colour(line, shown) for line in shown}
+    for line in shown:
+        asked = [not math.isnan(value) for value in line.epsilons]
+        single = sum(asked) == 1
+        axes.plot(
+            [step for step, known in zip(comparison.steps, asked, strict=True) if known],
+            [value for value in line.epsilons if not math.isnan(value)],
+            color=colours[line.name],
+            linestyle="none" if single else _STYLES[line.validity],
+            marker="D" if single else None,
+            markersize=6,
+            linewidth=2.4 if line.ours else 1.4,
+            zorder=3 if line.ours else 2,
+        )
+    top = max(line.last for line in shown)
+    axes.set_ylim(0, 1.06 * top)
+    axes.set_xlim(0, comparison.steps[-1] * 1.02)
+    axes.set_xlabel("steps")
+    axes.set_ylabel(f"ε at δ = {comparison.delta:g}")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="0.92", linewidth=0.8)
+    _label(axes, shown, colours, comparison, top)
+    return figure
+
+
+def _colour(line: Line, shown: list[Line]) -> str:
+    if line is shown[0]:
+        return "black"
+    same = [other for other in shown[1:] if other.ours == line.ours]
+    colours = _OURS if line.ours else _OTHERS
+    return colours[same.index(line) % len(colours)]
+
+
+def _label(
+    axes: Any, shown: list[Line], colours: dict[str, str], comparison: Comparison, top: float
+) -> None:
+    """Names at the right, pushed apart around where their lines end."""
+    ordered = sorted(shown, key=lambda line: line.last)
+    places = _apart([line.last for line in ordered], 0.062 * top)
+    for line, place in zip(ordered, places, strict=True):
+        over = f"{line.last / comparison.limit.last:.2f} times, {_MARKS[line.validity]}"
+        axes.annotate(
+            f"{line.name}  {line.last:.2f}" + ("" if line is shown[0] else f"  ({over})"),
+            xy=(comparison.steps[-1], line.last),
+            xytext=(comparison.steps[-1] * 1.09, place),
+            color=colours[line.name],
+            fontsize=8.5,
+            fontweight="bold" if line.ours else "normal",
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colours[line.name],
+                "linewidth": 0.6,
+                "relpos": (0.0, 0.5),
+                "shrinkA": 1.0,
+                "shrinkB": 2.0,
+            },
+        )
+
+
+def _apart(values: list[float], gap: float) -> list[float]:
+    """Rising values moved as little as needed so that neighbours are a gap apart."""
+    clusters: list[list[float]] = []
+    for value in values:
+        clusters.append([value])
+        # A cluster takes its room around its mean; one that then touches the next joins it.
+        while len(clusters) > 1:
+            below, above = clusters[-2], clusters[-1]
+            room = gap * (len(below) + len(above)) / 2
+            if sum(above) / len(above) - sum(below) / len(below) >= room:
+                break
+            clusters[-2:] = [below + above]
+    return [
+        sum(cluster) / len(cluster) + gap * (place - (len(cluster) - 1) / 2)
+        for cluster in clusters
+        for place in range(len(cluster))
+    ]
+
+
+def _page(comparison: Comparison, svg: str) -> str:
+    rows = "\n".join(
+        f"<tr><td>{html.escape(line.name)}</td><td>{line.last:.4g}</td>"
+        f"<td>{html.escape(line.validity.value)}</td></tr>"
+        for line in comparison.lines
+    )
+    return (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>Comparison</title>"
+        "<style>body{font:16px/1.5 system-ui;margin:2rem auto;max-width:60rem}"
+        "svg{width:100%;height:auto}td,th{padding:.2rem .8rem;text-align:left}</style>"
+        f"<h1>ε of {comparison.steps[-1]} steps at δ = {comparison.delta:g}</h1>{svg}"
+        f"<table><tr><th>rule</th><th>ε</th><th>it</th></tr>{rows}</table></html>\n"
+    )

@@ -1,0 +1,324 @@
+"""A filter with a menu: what it sells, what it refuses, and that it keeps its promise exactly."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from mpmath import mp, mpf
+
+import dosimeter as dm
+from dosimeter.accounting.priced.losses import Direction
+from dosimeter.accounting.priced.menu import Losses, Menu, lattice_level, make_menu
+from dosimeter.accounting.priced.rates import Item, Scale
+from dosimeter.attack import FiniteMechanism, Step, play
+
+DELTA = 1e-6
+NOMINAL = dm.Gaussian(100.0)
+QUERY = dm.Laplace(50.0)
+STRANGER = dm.SampledGaussian(0.01, 5.0)
+
+
+@pytest.fixture(scope="module")
+def menu():
+    return make_menu([NOMINAL, dm.Gaussian(30.0), QUERY], 4.909, 0.89 * DELTA)
+
+
+@pytest.fixture
+def gate(menu):
+    return dm.Filter(4.909, DELTA, menu=menu)
+
+
+def gaussian_delta(mu, epsilon):
+    """The exact hockey stick of a Gaussian of mean mu and deviation 1."""
+    mu, e = mpf(mu), mpf(epsilon)
+    return mp.ncdf(mu / 2 - e / mu) - mp.exp(e) * mp.ncdf(-mu / 2 - e / mu)
+
+
+class TestSelling:
+    def test_is_a_gate_that_keeps_the_whole_delta(self, gate):
+        assert isinstance(gate, dm.Gate)
+        assert gate.delta == gate.total_delta == DELTA
+        assert gate.epsilon == 0
+
+    def test_runs_are_bought_in_bundles_and_used_one_by_one(self, gate):
+        item, full = gate.price(NOMINAL), gate.quanta_left
+        gate.spend(NOMINAL)
+        assert gate.quanta_left == full - item.price
+        for _ in range(item.steps - 1):
+            gate.spend(NOMINAL)
+        assert gate.quanta_left == full - item.price
+        gate.spend(NOMINAL)
+        assert gate.quanta_left == full - 2 * item.price
+
+    def test_what_is_affordable_can_be_spent_and_no_more(self, gate):
+        for cost in (QUERY, dm.Gaussian(30.0)):
+            gate.spend(cost)
+        most = gate.affordable(NOMINAL)
+        assert gate.admits(NOMINAL, most)
+        assert not gate.admits(NOMINAL, most + 1)
+        before = gate.state()
+        with pytest.raises(dm.BudgetExceeded, match="quanta left, and by the mixture epsilon"):
+            gate.spend(NOMINAL, most + 1)
+        assert gate.state() == before
+        gate.spend(NOMINAL, most)
+        assert gate.affordable(NOMINAL) == 0
+        assert gate.admits(QUERY)  # what is prepaid stays usable
+
+    def test_one_by_one_costs_no_more_than_together(self, menu):
+        each, together = (dm.Filter(4.909, DELTA, menu=menu) for _ in range(2))
+        for _ in range(500):
+            each.spend(NOMINAL)
+        together.spend(NOMINAL, 500)
+        assert each.quanta_left == together.quanta_left
+
+    def test_epsilon_never_falls_and_never_passes_the_limit(self, gate):
+        readings = []
+        while gate.admits(NOMINAL, 500):
+            gate.spend(NOMINAL, 500)
+            readings.append(gate.epsilon)
+        assert readings == sorted(readings)
+        assert readings[-1] <= gate.limit
+        assert gate.standing.menu
+
+    def test_plain_gaussians_reach_the_lossless_price(self):
+        """Within 0.5 percent of Gaussian DP at the menu's share of delta, and of the whole."""
+        gate = dm.Filter(4.909, DELTA, menu=[NOMINAL])
+        mu = math.sqrt(gate.affordable(NOMINAL)) / 100
+        assert gaussian_delta(mu, 4.909) <= 0.9 * DELTA
+        with mp.workdps(30):
+            lossless = mp.findroot(lambda e: gaussian_delta(mu, e) - DELTA, 4.9)
+        assert 4.909 <= lossless * 1.005
+
+    def test_the_guarantee_names_its_conditions(self, gate):
+        text = str(gate.guarantee())
+        assert text.startswith("(4.909, 1e-06)-DP, add/remove one record, fully adaptive, filter")
+        assert "the menu was declared before the first spend" in text
+        assert "the same side in every round" in text
+        assert gate.guarantee().conditions
+
+    def test_parameters_are_read_only(self, gate):
+        for name in ("menu", "quanta_left", "standing"):
+            with pytest.raises(AttributeError):
+                setattr(gate, name, None)
+
+    def test_a_price_is_in_whole_numbers(self, gate):
+        assert isinstance(gate.price(QUERY), Item)
+        assert gate.price(QUERY).per_run == gate.price(QUERY).price / gate.price(QUERY).steps
+        assert gate.price(STRANGER) is None
+        assert dm.Filter(1.0, DELTA).price(NOMINAL) is None
+        assert dm.Filter(1.0, DELTA).quanta_left == 0
+
+    @pytest.mark.parametrize("cost", [1.0, None, "Gaussian", [1.0], dm.Gaussian])
+    def test_only_costs_are_taken(self, gate, cost):
+        for ask in (gate.admits, gate.spend):
+            with pytest.raises(TypeError, match=r"^cost must be a mechanism"):
+                ask(cost)
+
+    @pytest.mark.parametrize("count", [0, -1, 2**53 + 1])
+    def test_counts_out_of_range_are_refused(self, gate, count):
+        for ask in (gate.admits, gate.spend):
+            with pytest.raises(ValueError, match=r"^count must be between 1 and"):
+                ask(NOMINAL, count)
+
+
+class TestStrangers:
+    def test_are_paid_by_the_mixture_and_end_the_menu(self, gate):
+        gate.spend(NOMINAL)
+        assert gate.standing.menu
+        assert gate.standing.mixture
+        gate.spend(STRANGER)
+        assert not gate.standing.menu
+        assert gate.quanta_left == 0
+        gate.spend(NOMINAL, gate.price(NOMINAL).steps - 1)  # prepaid, charged long ago
+        assert gate.epsilon < gate.limit
+
+    def test_what_is_admitted_after_them_is_charged_to_the_mixture(self, gate):
+        gate.spend(STRANGER)
+        before = gate.epsilon
+        gate.spend(NOMINAL, 1000)
+        assert gate.epsilon > before
+        most = gate.affordable(NOMINAL)
+        assert 0 < most < 10_000
+        gate.spend(NOMINAL, most)
+        assert not gate.admits(NOMINAL)
+
+    def test_a_refused_stranger_does_not_end_the_menu(self, gate):
+        before = gate.state()
+        with pytest.raises(dm.BudgetExceeded, match="off the menu, and by the mixture epsilon"):
+            gate.spend(dm.Gaussian(0.1))
+        assert gate.state() == before
+        assert gate.standing.menu
+
+    def test_the_mixture_is_charged_for_whole_bundles_when_they_are_bought(self, gate):
+        gate.spend(NOMINAL)
+        expected = gate.price(NOMINAL).steps * NOMINAL.rdp(gate.orders)
+        assert np.allclose(gate.state()["rdp"], expected, rtol=1e-12)
+        gate.spend(NOMINAL)
+        assert np.allclose(gate.state()["rdp"], expected, rtol=1e-12)
+
+    def test_menu_and_mixture_cannot_both_be_spent(self):
+        """Charging only what runs would let an adversary reach 331 delta (docs/prices.md)."""
+        plan = (dm.Gaussian(1 / 0.873), 1)
+        gate = dm.Filter(4.909, DELTA, menu=[NOMINAL], plan=plan)
+        noise = 1.1
+        while not gate.admits(dm.Gaussian(noise)):
+            noise += 0.005
+        assert 1 / noise == pytest.approx(0.873, abs=0.01)  # the mixture's share of delta alone
+        most = gate.affordable(NOMINAL)
+        with mp.workdps(30):
+            assert gaussian_delta(mp.sqrt(1 + mpf("0.873") ** 2), 4.909) / DELTA > 325
+            both = mp.sqrt(mpf(most) / 10**4 + 1 / mpf(noise) ** 2)
+            assert gaussian_delta(both, 4.909) > 250 * DELTA
+        gate.spend(NOMINAL, most)
+        assert not gate.admits(dm.Gaussian(noise))
+        assert not gate.admits(dm.Gaussian(10 * noise))
+
+    def test_bought_and_unused_runs_keep_strangers_out(self):
+        """The bundle is bought, one run is used: the mixture already holds the whole bundle."""
+        big = Menu(4.908, 0.89 * DELTA, 1, (Item(NOMINAL, 9900, 1),))
+        gate = dm.Filter(4.909, DELTA, menu=big)
+        stranger = dm.Gaussian(1.3)
+        assert gate.admits(stranger)
+        gate.spend(NOMINAL)
+        assert not gate.admits(stranger)
+
+    def test_failure_probabilities_draw_on_their_cap(self, menu):
+        gate = dm.Filter(4.909, DELTA, menu=menu, approx_delta=1e-8)
+        assert not gate.admits(dm.ApproxDp(0.1, 2e-8))
+        gate.spend(dm.ApproxDp(0.1, 1e-8))
+        assert not gate.standing.menu
+        assert gate.total_delta >= DELTA + 1e-8
+
+
+class TestStates:
+    def test_round_trip_exactly_through_json(self, gate):
+        for step, cost in enumerate([NOMINAL, QUERY, dm.Gaussian(30.0), STRANGER, NOMINAL]):
+            gate.spend(cost, 3 + step)
+            restored = dm.Filter.from_state(json.loads(json.dumps(gate.state())))
+            assert restored.state() == gate.state()
+            assert restored.quanta_left == gate.quanta_left
+            assert restored.standing == gate.standing
+            assert restored.affordable(NOMINAL) == gate.affordable(NOMINAL)
+
+    def test_a_filter_whose_mixture_is_over_can_be_restored(self, gate):
+        gate.spend(NOMINAL, gate.affordable(NOMINAL))
+        assert not gate.standing.mixture
+        restored = dm.Filter.from_state(gate.state())
+        assert not restored.admits(NOMINAL)
+        assert restored.epsilon == gate.epsilon
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            {"quanta_left": 10**6},
+            {"quanta_left": -1},
+            {"quanta_left": 1.5},
+            {"prepaid": [0]},
+            {"prepaid": [-1, 0, 0]},
+            {"prepaid": None},
+            {"menu_open": 1},
+            {"menu": None},
+            {"menu": {}},
+        ],
+    )
+    def test_well_sealed_nonsense_is_refused(self, gate, edit):
+        from dosimeter.accounting.state import seal
+
+        fields = {
+            key: value
+            for key, value in {**gate.state(), **edit}.items()
+            if key not in ("kind", "version", "checksum")
+        }
+        with pytest.raises(dm.StateError, match="state"):
+            dm.Filter.from_state(seal("filter", fields))
+
+    def test_a_larger_menu_cannot_be_smuggled_in(self, gate):
+        from dosimeter.accounting.state import seal
+
+        state = gate.state()
+        state["menu"]["delta"] = 1e-5
+        fields = {k: v for k, v in state.items() if k not in ("kind", "version", "checksum")}
+        with pytest.raises(dm.StateError, match="budget within"):
+            dm.Filter.from_state(seal("filter", fields))
+
+
+class TestBadMenus:
+    @pytest.mark.parametrize(
+        ("menu", "error", "reason"),
+        [
+            ([], ValueError, "at least one cost"),
+            ([NOMINAL, NOMINAL], ValueError, "a cost twice"),
+            ([NOMINAL, 3.0], TypeError, "costs such as"),
+            (NOMINAL, TypeError, "a list of costs"),
+            ("Gaussian", TypeError, "a list of costs"),
+            ([dm.SampledGaussian(1.0, 3.0)], ValueError, "rate 1"),
+            ([NOMINAL, dm.Curve([2.0], [math.inf])], ValueError, "off the menu"),
+            ([NOMINAL, dm.ApproxDp(0.1, 1e-9)], ValueError, "off the menu"),
+        ],
+    )
+    def test_are_refused_with_a_way_out(self, menu, error, reason):
+        with pytest.raises(error, match=f"^menu must.*{reason}"):
+            dm.Filter(3.0, DELTA, menu=menu)
+
+    def test_a_budget_too_small_for_one_run_says_which_would_do(self):
+        with pytest.raises(ValueError, match=r"^epsilon must admit one run.*needs 4\.9") as error:
+            dm.Filter(0.5, DELTA, menu=[dm.Gaussian(1.0)])
+        needed = float(str(error.value).split("needs ")[1].split()[0])
+        assert dm.Filter(needed * 1.002, DELTA, menu=[dm.Gaussian(1.0)]).quanta_left > 0
+
+    def test_an_item_dearer_than_the_whole_budget_is_named(self):
+        with pytest.raises(ValueError, match=r"one run of each item.*Gaussian\(noise_multiplier=1"):
+            dm.Filter(2.0, DELTA, menu=[NOMINAL, dm.Gaussian(1.0)])
+
+    def test_a_menu_for_a_larger_budget_is_refused(self, menu):
+        with pytest.raises(ValueError, match=r"^menu must be made for a budget within"):
+            dm.Filter(4.0, DELTA, menu=menu)
+        with pytest.raises(ValueError, match=r"^menu must be made for a budget within"):
+            dm.Filter(5.0, DELTA / 2, menu=menu)
+
+    @pytest.mark.parametrize("epsilon", [1e-4, 1e3])
+    def test_budgets_beyond_the_lattice_are_refused(self, epsilon):
+        with pytest.raises(ValueError, match=r"^epsilon must lie between"):
+            dm.Filter(epsilon, DELTA, menu=[NOMINAL])
+
+
+class TestExactAdversaries:
+    """Two two-point mechanisms on the menu, every path played out in 60 digits."""
+
+    ONE = FiniteMechanism((1.2,), (0.002,))
+    TWO = FiniteMechanism((0.4,), (0.05,))
+
+    def policy(self, gate, loss, quanta, depth):
+        """The best tree against the counter, by looking at every branch."""
+        best, chosen = max(0.0, -math.expm1(gate.limit - loss)), None
+        for mechanism in (self.ONE, self.TWO):
+            item = gate.price(mechanism)
+            if depth and item.price <= quanta:
+                value, branches = 0.0, []
+                for p, q in mechanism.worlds():
+                    branch, gained = self.policy(
+                        gate, loss + float(mp.log(p / q)), quanta - item.price, depth - 1
+                    )
+                    branches.append(branch)
+                    value += float(p) * gained
+                if value > best:
+                    best, chosen = value, Step(mechanism, tuple(branches))
+        return chosen, best
+
+    def test_the_best_tree_gets_nearly_all_that_the_table_allows_and_never_more(self):
+        """So the table is not slack: the policy that knows V reaches 0.95 of it, exactly."""
+        epsilon, quanta = 3.0, 6
+        items = (Item(self.ONE, 1, 1), Item(self.TWO, 1, 1))
+        losses = Losses(Scale.of(self.ONE, epsilon, DELTA), DELTA, lattice_level(epsilon))
+        tables = [losses.table(items, way, epsilon) for way in Direction]
+        share = max(table.value(quanta, epsilon) for table in tables)
+        menu = Menu(epsilon, share, quanta, items)
+
+        def new_gate():
+            return dm.Filter(epsilon, share / 0.899, menu=menu)
+
+        tree, value = self.policy(new_gate(), 0.0, quanta, quanta)
+        realised = play(tree, new_gate, epsilon).hockey_stick
+        assert realised == pytest.approx(value, rel=1e-6)
+        assert 0.95 * share <= realised <= share

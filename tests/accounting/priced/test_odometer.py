@@ -1,0 +1,149 @@
+"""An odometer with a menu: valid readings at any stop, near the exact accountant's."""
+
+import json
+
+import numpy as np
+import pytest
+
+import dosimeter as dm
+from dosimeter.accounting.priced.ladder import Ladder, make_ladder
+
+DELTA = 1e-6
+NOMINAL = dm.Gaussian(100.0)
+OTHER = dm.Laplace(50.0)
+STRANGER = dm.SampledGaussian(0.01, 5.0)
+
+
+@pytest.fixture(scope="module")
+def ladder():
+    return make_ladder([NOMINAL, OTHER], 0.94 * DELTA, (NOMINAL, 4000))
+
+
+@pytest.fixture
+def odometer(ladder):
+    return dm.Odometer(DELTA, menu=ladder)
+
+
+def gaussian_epsilon(mu, delta):
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    def excess(e):
+        return norm.cdf(mu / 2 - e / mu) - np.exp(e) * norm.cdf(-mu / 2 - e / mu) - delta
+
+    return brentq(excess, 0.0, 100.0)
+
+
+def test_readings_rise_and_are_above_the_exact_epsilon(odometer):
+    assert odometer.epsilon == 0
+    readings = []
+    for runs in range(500, 12_001, 500):
+        odometer.spend(NOMINAL, 500)
+        readings.append(odometer.epsilon)
+        assert odometer.epsilon >= gaussian_epsilon(np.sqrt(runs) / 100, DELTA)
+    assert readings == sorted(readings)
+    assert odometer.standing.menu
+
+
+def test_the_planned_stop_is_tight(odometer):
+    odometer.spend(NOMINAL, 4000)
+    assert odometer.epsilon <= 1.045 * gaussian_epsilon(np.sqrt(4000) / 100, DELTA)
+
+
+def test_is_never_worse_than_its_mixture(odometer):
+    mixture = dm.Odometer(DELTA * 0.05)
+    for _ in range(10):
+        odometer.spend(NOMINAL, 700)
+        mixture.spend(NOMINAL, 700)
+        assert odometer.epsilon <= mixture.epsilon * 1.001 + 0.05
+
+
+def test_a_stranger_leaves_the_reading_to_the_mixture(odometer):
+    odometer.spend(NOMINAL, 1000)
+    before = odometer.epsilon
+    odometer.spend(STRANGER)
+    assert not odometer.standing.menu
+    assert odometer.standing.mixture
+    assert odometer.epsilon > before
+    odometer.spend(NOMINAL)
+    assert odometer.epsilon >= before
+
+
+def test_beyond_the_last_rung_the_mixture_reads(odometer):
+    odometer.spend(NOMINAL, 50_000)
+    assert not odometer.standing.menu
+    assert odometer.epsilon > odometer.menu.epsilon
+
+
+def test_mixture_is_charged_for_whole_bundles(odometer):
+    odometer.spend(OTHER)
+    item = next(item for item in odometer.menu.items if item.cost == OTHER)
+    assert np.allclose(odometer.state()["rdp"], item.steps * OTHER.rdp(odometer.orders))
+
+
+def test_state_round_trips_exactly_through_json(odometer):
+    for cost, count in [(NOMINAL, 10), (OTHER, 3), (NOMINAL, 900), (STRANGER, 1), (NOMINAL, 5)]:
+        odometer.spend(cost, count)
+        restored = dm.Odometer.from_state(json.loads(json.dumps(odometer.state())))
+        assert restored.state() == odometer.state()
+        assert restored.epsilon == odometer.epsilon
+
+
+@pytest.mark.parametrize(
+    "edit", [{"readings": []}, {"readings": [0.1]}, {"readings": None}, {"quanta_left": 10**9}]
+)
+def test_well_sealed_nonsense_is_refused(odometer, edit):
+    from dosimeter.accounting.state import seal
+
+    fields = {
+        key: value
+        for key, value in {**odometer.state(), **edit}.items()
+        if key not in ("kind", "version", "checksum")
+    }
+    with pytest.raises(dm.StateError, match="state"):
+        dm.Odometer.from_state(seal("odometer", fields))
+
+
+def test_the_guarantee_names_its_conditions(odometer):
+    odometer.spend(NOMINAL)
+    assert "the same side in every round" in str(odometer.guarantee())
+    assert not dm.Odometer(DELTA).guarantee().conditions
+
+
+def test_bad_plans_and_menus_are_refused(ladder):
+    with pytest.raises(ValueError, match="plan must come with a menu"):
+        dm.Odometer(DELTA, plan=(NOMINAL, 10))
+    with pytest.raises(TypeError, match="plan must be a pair"):
+        dm.Odometer(DELTA, menu=[NOMINAL], plan=10)
+    with pytest.raises(ValueError, match="plan must be for a cost on the menu"):
+        dm.Odometer(DELTA, menu=[NOMINAL], plan=(OTHER, 1000))
+    with pytest.raises(ValueError, match="at least one cost"):
+        dm.Odometer(DELTA, menu=[])
+    with pytest.raises(ValueError, match="menu must be made for a delta of at most"):
+        dm.Odometer(DELTA / 2, menu=ladder)
+
+
+def test_readings_never_fall_below_what_one_menu_would_promise():
+    """Against the exact value of the one strategy there is: the k-fold Gaussian."""
+    ladder = make_ladder([NOMINAL], DELTA, None)
+    assert isinstance(ladder, Ladder)
+    steps = ladder.menu.items[0].steps
+    for quanta in (1, 5, 50, 300):
+        mu = np.sqrt(quanta * steps) / 100
+        assert ladder.readings[quanta] >= gaussian_epsilon(mu, DELTA)
+
+
+@pytest.mark.slow
+def test_published_figures_on_dp_sgd():
+    """Sample rate 512/50000, noise 1, 98 steps an epoch; PLD from dp-accounting."""
+    step = dm.SampledGaussian(512 / 50000, 1.0)
+    exact = {1: 0.970, 6: 1.729, 20: 3.002, 50: 4.810, 100: 7.018, 300: 13.244}
+    most = {1: 1.43, 6: 1.28, 20: 1.19, 50: 1.17, 100: 1.18, 300: 1.17}
+    ladder = make_ladder([step], 0.949 * DELTA, None)
+    for epochs, epsilon in exact.items():
+        odometer = dm.Odometer(DELTA, menu=ladder)
+        odometer.spend(step, 98 * epochs)
+        assert odometer.epsilon <= most[epochs] * epsilon, epochs
+    planned = dm.Odometer(DELTA, menu=[step], plan=(step, 9800))
+    planned.spend(step, 9800)
+    assert planned.epsilon <= 1.04 * exact[100]

@@ -1,0 +1,91 @@
+"""Schedules that a menu filter must admit at a little over their non-adaptive PLD epsilon.
+
+Sample rate 512/50000, 98 steps an epoch, delta 1e-6. The PLD epsilons are dp-accounting's
+(0.6.0, pessimistic, interval 1e-4). The published runs are the ten adaptive fine-tuning runs of
+Lécuyer (2021), Section 5.2, noise by epoch, here with one noisy signal an epoch besides.
+"""
+
+import json
+import pathlib
+
+import pytest
+
+import dosimeter as dm
+
+DELTA = 1e-6
+SIGNAL = dm.Gaussian(100.0)
+RUNS = json.loads((pathlib.Path(__file__).parents[2] / "data" / "published_runs.json").read_text())
+
+
+def step(noise, batch=512):
+    return dm.SampledGaussian(batch / 50000, noise)
+
+
+NOISES = [round(1 + 0.1 * i, 1) for i in range(11)]
+MENU = [*map(step, NOISES), step(1.0, 384), step(1.0, 256), SIGNAL]
+WALK = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.4, 1.3, 1.2, 1.1, 1.0]
+RATES = [dm.SampledGaussian(0.05, noise) for noise in (2.0, 2.25, 2.5, 2.75, 3.0)]
+PLAIN = [dm.Gaussian(100.0), dm.Gaussian(30.0), dm.Gaussian(50.0)]
+
+SHORT = {
+    "one mechanism, 100 epochs": ([step(1.0)], [(step(1.0), 9800)], 7.0184, 1.010),
+    "60 epochs and 50 queries": (
+        [step(1.0), dm.Laplace(10.0)],
+        [(step(1.0), 60 * 98), (dm.Laplace(10.0), 50)],
+        6.4172,
+        1.035,
+    ),
+    "sample rate 0.05, noise 2 to 3": (RATES, [(cost, 400) for cost in RATES], 4.7996, 1.030),
+    "plain Gaussians": (
+        PLAIN,
+        [(PLAIN[0], 4000), (PLAIN[1], 270), (PLAIN[2], 750)],
+        4.8870,
+        1.015,
+    ),
+}
+LONG = {
+    "noise walks up and down": (MENU, [(step(n), 980) for n in WALK], 5.5431, 1.030),
+    "batches alternate": (
+        MENU,
+        [(step(1.0, 512 if i % 2 == 0 else 256), 1960 * (1 + i % 2)) for i in range(5)],
+        6.1743,
+        1.030,
+    ),
+    **{
+        f"published {name}": (
+            MENU,
+            [spend for noise in run["noise"] for spend in ((step(noise), 98), (SIGNAL, 1))],
+            run["pld_epsilon"],
+            1.050,
+        )
+        for name, run in RUNS.items()
+    },
+}
+
+
+def admitted(gate, schedule):
+    for cost, count in schedule:
+        if not gate.admits(cost, count):
+            return False
+        gate.spend(cost, count)
+    return gate.standing.menu
+
+
+@pytest.mark.parametrize(("menu", "schedule", "pld", "most"), SHORT.values(), ids=SHORT.keys())
+def test_a_menu_admits_a_schedule_near_its_pld_epsilon(menu, schedule, pld, most):
+    assert admitted(dm.Filter(most * pld, DELTA, menu=menu), schedule)
+    mixture = dm.Filter(1.1 * pld, DELTA)
+    assert not all(_spent(mixture, cost, count) for cost, count in schedule)
+
+
+def _spent(gate, cost, count):
+    fits = gate.admits(cost, count)
+    if fits:
+        gate.spend(cost, count)
+    return fits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("menu", "schedule", "pld", "most"), LONG.values(), ids=LONG.keys())
+def test_so_does_a_long_menu(menu, schedule, pld, most):
+    assert admitted(dm.Filter(most * pld, DELTA, menu=menu), schedule)

@@ -1,0 +1,58 @@
+"""`dosimeter compare` on its own, as the root command registers it."""
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dosimeter.cli import compare
+
+app = typer.Typer()
+app.command("compare")(compare.compare)
+
+
+@app.callback()
+def root():
+    """One command would otherwise be the root itself."""
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["compare", "--delta", "1e-6", *arguments])
+
+
+MECHANISM = ["--sample-rate", "0.01", "--noise-multiplier", "1", "--steps", "300"]
+
+
+def test_prints_a_table_and_writes_files(tmp_path):
+    plot, table = tmp_path / "out.svg", tmp_path / "out.csv"
+    done = run(*MECHANISM, "--no-menu", "--points", "3", "--plot", str(plot), "--csv", str(table))
+    assert done.exit_code == 0, done.output
+    for word in ("odometer", "UNSOUND", "sound at any stop", "if fixed beforehand"):
+        assert word in done.output
+    assert plot.stat().st_size > 10_000
+    assert table.read_text().startswith("rule,validity,steps,epsilon")
+
+
+def test_takes_a_schedule_from_a_file(tmp_path):
+    path = tmp_path / "schedule.csv"
+    path.write_text("steps,sample_rate,noise_multiplier\n100,0.01,1\n50,0.02,2\n")
+    done = run("--schedule", str(path), "--no-menu", "--points", "2")
+    assert done.exit_code == 0, done.output
+    assert "epsilon of 150 steps" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "schedule must be given"),
+        (["--steps", "3"], "schedule must be given"),
+        (["--schedule", "missing.csv"], "No such file"),
+        (["--schedule", "x.csv", *MECHANISM], "not be given together"),
+        ([*MECHANISM, "--plot", "x.gif"], "plot must end in"),
+        (["--sample-rate", "0", "--noise-multiplier", "1", "--steps", "3"], "sample_rate must"),
+        (["--sample-rate", "0.1", "--noise-multiplier", "1", "--steps", "0"], "steps must"),
+    ],
+)
+def test_says_what_is_wrong(arguments, reason):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert reason in done.output
