@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers: what a spend with a reading costs as the history grows, ours beside others'."""
+"""Peers: what a spend with a reading costs as the history grows, ours beside others'.
+
+Not part of `make bench` yet.
+"""
 
 from __future__ import annotations
 
@@ -146,5 +149,3 @@ PEERS: dict[str, Callable[[bool], tuple[Step, Step]]] = {
     "dp-accounting RDP": _google("dp_accounting.rdp", "RdpAccountant"),
     "dp-accounting PLD": _google("dp_accounting.pld", "PLDAccountant"),
 }
-"""OpenDP's filter takes zCDP only, so it cannot account for sampled steps; autodp has no release
-for this Python."""

@@ -2,8 +2,10 @@
 """The limit: epsilon of a schedule fixed beforehand, from its privacy loss distribution.
 
 The lattice of the priced menus, without any menu: losses of all runs are summed per direction
-and epsilon is read off the hockey stick. It is an upper bound, tight to about one part in a
-thousand, and much faster than composing the history anew at every reading.
+and epsilon is read off the hockey stick. It is an upper bound, and much faster than composing the
+history anew at every reading. At sample rates of 1 % and more it agrees with dp-accounting to about
+one part in a thousand; at rates near 1e-4 with little noise it was seen 15 % above, so take a limit
+there from `classic.PldComposition`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.book import Balance, Clock, Line
 from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
-from dosimeter.ledger.live import LivePositions
+from dosimeter.ledger.live import LivePositions, went_back
 from dosimeter.ledger.positions import Position
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest
 from dosimeter.ledger.request import Request, text
@@ -132,6 +132,7 @@ class Desk:
         """The answer to a question about where a budget stands now."""
         with self.store.reading() as transaction:
             balance = book.read(transaction, name, known=self._live.known(name))
+            self._require_history(transaction, balance)
             position = self.position(transaction, balance)
         answer = question(balance, position)
         self._live.keep(balance, position)
@@ -162,7 +163,16 @@ class Desk:
 
     def _locked(self, transaction: Transaction, name: str) -> Balance:
         balance = book.read(transaction, name, lock=True, known=self._live.known(name))
-        return self._live.require_not_before(balance)
+        self._require_history(transaction, balance)
+        return balance
+
+    def _require_history(self, transaction: Transaction, balance: Balance) -> None:
+        """Raises if a budget no longer holds the last entry that this client saw recorded."""
+        sequence, head = self._live.require_not_before(balance)
+        if 0 <= sequence < balance.sequence:
+            line = book.by_sequence(transaction, balance, sequence)
+            if line is None or line.hash != head:
+                raise went_back(balance, sequence)
 
     def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
         kept: Kept = []

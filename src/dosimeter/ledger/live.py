@@ -47,16 +47,21 @@ class LivePositions:
             self._seen.get(balance.name, (-1, "")), (balance.sequence, balance.head)
         )
 
-    def require_not_before(self, balance: Balance) -> Balance:
-        """A balance read under its lock, unless this client has seen a later one recorded.
+    def require_not_before(self, balance: Balance) -> tuple[int, str]:
+        """Sequence and hash of the last entry that this client saw, if the balance reaches it.
 
         Raises:
             JournalError: The budget went back, as when an old backup is restored.
         """
         sequence, head = self._seen.get(balance.name, (-1, ""))
         if balance.sequence < sequence or (balance.sequence == sequence and balance.head != head):
-            raise JournalError(
-                f"budget {balance.name!r} must hold entry {sequence}, which was recorded, and it "
-                f"ends at entry {balance.sequence} or with another; was an old backup restored?"
-            )
-        return balance
+            raise went_back(balance, sequence)
+        return sequence, head
+
+
+def went_back(balance: Balance, sequence: int) -> JournalError:
+    """The error of a budget that lost an entry which a client saw recorded."""
+    return JournalError(
+        f"budget {balance.name!r} must hold entry {sequence}, which was recorded, and it "
+        f"ends at entry {balance.sequence} or with another; was an old backup restored?"
+    )

@@ -276,7 +276,9 @@ class PrivateEngine(Controls):
         parts = self._parts
         saved = checkpoint.read(state, records=self.records)
         self._void_ticket()
-        kept = self._group.lead(lambda: spends_kept or self._gate_is_at(state["gate"]))
+        # An equal gate is the same gate only if this engine has not spent from it yet.
+        fresh = self._ledger.count == 0
+        kept = self._group.lead(lambda: spends_kept or (fresh and self._gate_is_at(state["gate"])))
         for cost, count in self._ledger.missing(saved, kept=kept):
             self.spend(cost, count)
         parts.model.load_state_dict(state["model"])

@@ -92,6 +92,12 @@ def fit(
     policies = [policy] if isinstance(policy, Policy) else list(policy)
     _require_signal(policies, signal, public)
     arguments.count("epochs", epochs)
+    if getattr(loss_fn, "weight", None) is not None and options.get("loss_reduction") != "sum":
+        raise ValueError(
+            "loss_fn must not divide by the weights of a batch, for one record would then rescale "
+            "the gradients of all others, got class weights. Use reduction='sum' and "
+            "loss_reduction='sum'."
+        )
     options = {
         "noise_multiplier": noise_multiplier,
         "batch_size": batch_size,
@@ -103,10 +109,11 @@ def fit(
     )
     run.prepare(model, optimizer, loss_fn, options)
     history = History(records=run.engine.records)
-    told = [*callbacks, *writing(writer), *run.keeping(history, checkpoint, spends_kept)]
+    # Saved before anything leaves the process: what was released must stay charged.
+    told = [*run.keeping(history, checkpoint, spends_kept), *callbacks, *writing(writer)]
     limit = float(getattr(gate, "limit", math.inf))
     with Bar(name, epochs, limit, show=progress and run.engine.group.rank == 0) as bar:
-        _epochs(run, history, epochs, [bar_callback(bar), *told])
+        _epochs(run, history, epochs, [*told, bar_callback(bar)])
         bar.end()
     history.guarantee = str(run.engine.guarantee())
     return history

@@ -46,7 +46,9 @@ class Group:
             try:
                 told = [("done", act())]
             except BudgetExceeded as error:
-                failure, told = error, [("refused", vars(error))]
+                names = ("cost", "count", "spent", "limit", "affordable", "reason")
+                fields = {name: getattr(error, name) for name in names}
+                failure, told = error, [("refused", fields)]
             except Exception as error:
                 failure, told = error, [("failed", f"{type(error).__name__}: {error}")]
         distributed.broadcast_object_list(told, src=0)

@@ -69,6 +69,12 @@ def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -
         raise ValueError("model must be in training mode, got one in eval mode; call model.train()")
     if fix:
         _convert(model)
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            raise ValueError(
+                f"model must not renormalise the rows it looks up, got {module} with max_norm; "
+                "which rows were changed would tell about the data. Leave max_norm out."
+            )
     frozen = _require_no_live_batch_norm(model)
     errors = ModuleValidator.validate(model, strict=False)
     if errors:
@@ -91,34 +97,72 @@ def reset(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> N
 
 
 class BufferWatch:
-    """Notices when a pass over a batch changes a buffer, which would then hold raw data.
+    """Notices when a pass over a batch writes to the model, which would then hold raw data.
 
-    Opacus refuses such layers where they have trainable parameters; this finds the others.
+    Buffers and frozen parameters are compared by value, because a write through `.data` leaves
+    no other trace; trainable ones by identity and version.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._holders = [(m, name) for m in model.modules() for name in m._buffers]
-        self._seen: list[tuple[int, int]] = []
+        self._owners = [(m, name) for m in model.modules() for name in m._parameters]
+        self._values: list[torch.Tensor | None] = []
+        self._versions: list[tuple[int, int]] = []
 
     def start(self) -> None:
-        """Takes the buffers as they are now."""
-        self._seen = self._versions()
+        """Takes the model as it is now."""
+        self._values = [None if v is None else v.detach().clone() for _, _, v in self._kept()]
+        self._versions = [(id(v), v._version) for _, _, v in self._trained()]
 
     def require_unchanged(self) -> None:
-        """Raises if a buffer was written to since."""
-        for (module, name), before, now in zip(
-            self._holders, self._seen, self._versions(), strict=True
-        ):
-            if before != now:
-                raise TicketError(
-                    f"model must not write to its buffers while it trains, got a new {name!r} in "
-                    f"{type(module).__name__}: it would keep raw data. Make it constant, or "
-                    "leave the layer out."
-                )
+        """Raises if something was written to since."""
+        kept, trained = self._kept(), self._trained()
+        same = len(kept) == len(self._values) and len(trained) == len(self._versions)
+        if not same:
+            raise TicketError(
+                "model must keep its frozen and its trainable parameters from the forward pass to "
+                "the step, got others. Freeze and unfreeze between batches, before a new engine."
+            )
+        changed = [
+            (module, name)
+            for (module, name, now), before in zip(kept, self._values, strict=True)
+            if not _equal(now, before)
+        ] + [
+            (module, name)
+            for (module, name, now), before in zip(trained, self._versions, strict=True)
+            if (id(now), now._version) != before
+        ]
+        for module, name in changed:
+            raise TicketError(
+                f"model must not write to its buffers or parameters while it trains, got a new "
+                f"{name!r} in {type(module).__name__}: it would keep raw data. Make it constant, "
+                "or leave the layer out."
+            )
 
-    def _versions(self) -> list[tuple[int, int]]:
-        buffers = [module._buffers[name] for module, name in self._holders]
-        return [(0, 0) if b is None else (id(b), b._version) for b in buffers]
+    def _kept(self) -> list[tuple[nn.Module, str, torch.Tensor | None]]:
+        buffers = [(module, name, module._buffers[name]) for module, name in self._holders]
+        frozen = [
+            (module, name, value)
+            for module, name in self._owners
+            if (value := module._parameters[name]) is not None and not value.requires_grad
+        ]
+        return [*buffers, *frozen]
+
+    def _trained(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
+        return [
+            (module, name, value)
+            for module, name in self._owners
+            if (value := module._parameters[name]) is not None and value.requires_grad
+        ]
+
+
+def _equal(now: torch.Tensor | None, before: torch.Tensor | None) -> bool:
+    """Whether two tensors hold the same numbers; not-a-number equals itself."""
+    if now is None or before is None:
+        return now is before
+    if now.shape != before.shape or now.dtype != before.dtype:
+        return False
+    return bool(((now == before) | ((now != now) & (before != before))).all())
 
 
 def _convert(model: nn.Module) -> None:
@@ -132,7 +176,10 @@ def _convert(model: nn.Module) -> None:
 
 
 def _is_frozen(module: nn.Module) -> bool:
-    return not module.training and not any(p.requires_grad for p in module.parameters())
+    # Without running averages BatchNorm uses those of the batch, in eval mode too.
+    averages = getattr(module, "running_mean", None), getattr(module, "running_var", None)
+    still = not module.training and not any(p.requires_grad for p in module.parameters())
+    return still and all(average is not None for average in averages)
 
 
 def _require_no_live_batch_norm(model: nn.Module) -> list[nn.Module]:

@@ -195,12 +195,17 @@ class PrivateOptimizer(torch.optim.Optimizer):
         inner.noise_multiplier = ticket.settings.noise_multiplier
         # Opacus' distributed optimizers divide by the number of ranks once more.
         inner.expected_batch_size = ticket.settings.batch_size / self._group.size
+        # What an interrupted piece left in the queue must not decide over this one.
+        inner._step_skip_queue.clear()
         inner.signal_skip_step(do_skip=not piece.last)
         if piece.last:
             self._noise.refresh()
         self._inside = True
         try:
             inner.step()
+        except BaseException:
+            ticket.void()
+            raise
         finally:
             self._inside = False
             for parameter in self._inner.params:

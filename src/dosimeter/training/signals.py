@@ -124,10 +124,21 @@ class Signal(ABC):
             with torch.no_grad():
                 shard = range(group.rank, len(dataset), group.size)
                 return sum(
-                    int(self._parts(model(x), y).sum().item()) for x, y in _batches(dataset, shard)
+                    self._checked(self._parts(model(x), y), len(x))
+                    for x, y in _batches(dataset, shard)
                 )
         finally:
             model.train(was_training)
+
+    def _checked(self, parts: Tensor, records: int) -> int:
+        """The sum of what each record adds: the noise is made for that and no more."""
+        fits = parts.shape == (records,) and bool(((parts >= 0) & (parts <= self._bound())).all())
+        if not fits:
+            raise ValueError(
+                f"a signal must add one number from 0 to {self._bound()} per record, got numbers "
+                f"of shape {tuple(parts.shape)} for {records} records"
+            )
+        return int(parts.sum().item())
 
     @abstractmethod
     def _bound(self) -> int:
@@ -155,7 +166,13 @@ class CorrectCount(Signal):
         return 1
 
     def _parts(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        return (outputs.argmax(dim=1) == labels).long()
+        chosen = outputs.argmax(dim=1)
+        if chosen.shape != labels.shape:
+            raise ValueError(
+                "labels must be one class index per record, got labels of shape "
+                f"{tuple(labels.shape)} for predictions of shape {tuple(chosen.shape)}"
+            )
+        return (chosen == labels).long()
 
     def _reading(self, total: float, length: int) -> Reading:
         count = self.records or length
