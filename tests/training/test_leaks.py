@@ -110,3 +110,28 @@ def test_an_equal_gate_is_not_taken_for_the_same_spends():
     before = second.epsilon
     second.load_state_dict(first.state_dict())
     assert second.epsilon > before
+
+
+def test_fit_saves_before_it_tells(tmp_path):
+    """What a callback publishes must be charged again after a crash: it is in the checkpoint."""
+    saved = tmp_path / "run.pt"
+    data = TensorDataset(torch.randn(40, 3), torch.zeros(40).long())
+
+    def publish(*_):
+        assert saved.exists()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            nn.Linear(3, 2),
+            data,
+            dm.Odometer(1e-6),
+            epochs=2,
+            noise_multiplier=1.0,
+            batch_size=20,
+            max_grad_norm=1.0,
+            callbacks=[publish],
+            checkpoint=saved,
+            progress=False,
+        )
+    assert saved.exists()
