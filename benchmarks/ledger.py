@@ -256,8 +256,6 @@ def _fill(ledger: Ledger, name: str, entries: int) -> None:
 def _settle(url: str) -> None:
     """Lets a server finish what a million inserts left to do: it is not part of a spend."""
     if url.startswith("postgresql"):
-        import psycopg
-
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE")
             connection.execute("CHECKPOINT")

@@ -51,10 +51,15 @@ class Event(Cost):
         return math.fsum(cost.pure_epsilon * count * UP for cost, count in self._parts) * UP
 
     def _curve(self, orders: Orders) -> FloatArray:
-        total = np.zeros(len(orders))
-        for cost, count in self._parts:
-            total = (total + cost.rdp(orders) * count * UP) * UP
-        return total
+        return _total(self._parts, orders)
+
+
+def _total(parts: tuple[tuple[Cost, int], ...], orders: Orders) -> FloatArray:
+    """The summed curve of some mechanisms with their counts, rounded up."""
+    total = np.zeros(len(orders))
+    for cost, count in parts:
+        total = (total + cost.rdp(orders) * count * UP) * UP
+    return total
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,7 @@ class _RepeatAndSelect(Cost):
     shape: float
 
     def _curve(self, orders: Orders) -> FloatArray:
-        one = np.zeros(len(orders))
-        for cost, count in self.run:
-            one = (one + cost.rdp(orders) * count * UP) * UP
+        one = _total(self.run, orders)
         # dp-accounting's formula fails on costs that vanish beside 1; larger ones are safe.
         price = rdp_privacy_accountant._compute_rdp_repeat_and_select
         curve = price(orders.array, np.maximum(one, 1e-15), self.mean, self.shape)

@@ -294,8 +294,6 @@ class PrivateEngine(Controls):
         state = getattr(self._gate, "state", None)
         if not callable(state) or self._group.rank != 0:
             return None
-        # A gate may remember its readings: two states are comparable after a reading each.
-        _ = self._gate.epsilon
         return state()
 
     def _gate_is_at(self, saved: object) -> bool:
