@@ -15,10 +15,21 @@ MAY_IMPORT = {
     "rdp": {"rdp"},
     "accounting": {"rdp", "accounting"},
     "attack": {"rdp", "accounting", "attack"},
+    "data": {"data"},
     "compare": {"rdp", "accounting", "compare"},
     "ledger": {"rdp", "accounting", "ledger"},
     "training": {"rdp", "accounting", "training"},
-    "cli": {"rdp", "accounting", "compare", "ledger", "cli"},
+    "cli": {
+        "rdp",
+        "accounting",
+        "attack",
+        "compare",
+        "data",
+        "ledger",
+        "training",
+        "report",
+        "cli",
+    },
 }
 """What each folder may import of the others; errors and arguments are open to all."""
 

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs with labels, split into what is trained on and what is tested on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Inputs and their labels.
+
+    Attributes:
+        x: One input a row: bytes of height × width × channels for images, floats for tables.
+        y: Labels counted from 0.
+    """
+
+    x: npt.NDArray[Any]
+    y: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if not len(self.x):
+            raise ValueError("data must have at least one record, got none")
+        if len(self.x) != len(self.y):
+            raise ValueError(
+                f"labels must be as many as inputs, got {len(self.y)} for {len(self.x)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Data to train on, data to test on if there are any, and what the labels are called."""
+
+    train: Labelled
+    test: Labelled | None
+    classes: tuple[str, ...]

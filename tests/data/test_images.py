@@ -1,0 +1,140 @@
+"""Images and the CIFAR files are read as they are, from folders and archives alike."""
+
+import os
+import pathlib
+import pickle
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dosimeter.data import read_cifar, read_images
+from dosimeter.data.cifar import FOLDER, holds_cifar
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 3), ("test", 2)):
+        for label in ("cat", "dog"):
+            place = tmp_path / "images" / part / label
+            place.mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{number}.png")
+    return tmp_path / "images"
+
+
+def test_a_folder_gives_pixels_labels_and_class_names(folder):
+    split = read_images(folder)
+    assert split.classes == ("cat", "dog")
+    assert split.train.x.shape == (6, 4, 6, 3)
+    assert split.train.y.tolist() == [0, 0, 0, 1, 1, 1]
+    assert len(split.test) == 4
+    first = np.asarray(Image.open(folder / "train" / "cat" / "0.png"))
+    np.testing.assert_array_equal(split.train.x[0], first)
+
+
+@pytest.mark.parametrize("kind", ["zip", "gztar", "xztar"])
+def test_an_archive_reads_as_its_folder(folder, tmp_path, kind):
+    archive = shutil.make_archive(str(tmp_path / "packed"), kind, folder)
+    split, expected = read_images(archive), read_images(folder)
+    np.testing.assert_array_equal(split.train.x, expected.train.x)
+    np.testing.assert_array_equal(split.test.y, expected.test.y)
+
+
+def test_folders_without_a_test_part_are_all_for_training(folder):
+    split = read_images(folder / "train")
+    assert len(split.train) == 6
+    assert split.test is None
+
+
+def test_images_of_two_sizes_are_refused_by_name(folder):
+    Image.new("RGB", (9, 9)).save(folder / "train" / "dog" / "odd.png")
+    with pytest.raises(ValueError, match=r"one size, got .*9×9"):
+        read_images(folder)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        (lambda f: (f / "train" / "cat" / "0.png").write_bytes(b"no"), "readable, got train/cat/0"),
+        (lambda f: shutil.rmtree(f / "train"), "test folder only"),
+        (lambda f: [shutil.rmtree(f / part) for part in ("train", "test")], "got none in"),
+        (lambda f: Image.new("RGB", (6, 4)).save(f / "loose.png"), "named for their class"),
+    ],
+)
+def test_bad_folders_are_refused(folder, spoil, match):
+    spoil(folder)
+    with pytest.raises(ValueError, match=match):
+        read_images(folder)
+
+
+def test_a_path_that_is_not_there_and_one_of_another_kind(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file at"):
+        read_images(tmp_path / "none")
+    (tmp_path / "notes.txt").write_text("words")
+    with pytest.raises(ValueError, match="a tar or a zip"):
+        read_images(tmp_path / "notes.txt")
+
+
+@pytest.fixture
+def cifar(tmp_path):
+    rng = np.random.default_rng(0)
+    place = tmp_path / FOLDER
+    place.mkdir()
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        values = {"data": rng.integers(0, 256, (2, 3072), dtype=np.uint8), "labels": [3, 9]}
+        (place / name).write_bytes(pickle.dumps(values, protocol=2))
+    names = {"label_names": [f"kind {i}" for i in range(10)]}
+    (place / "batches.meta").write_bytes(pickle.dumps(names, protocol=2))
+    return place
+
+
+def test_cifar_reads_from_its_folder_the_one_above_and_its_archive(cifar, tmp_path):
+    archive = tmp_path / "cifar.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(cifar, FOLDER)
+    for place in (cifar, tmp_path, archive):
+        assert holds_cifar(place)
+        split = read_cifar(place)
+        assert split.train.x.shape == (10, 32, 32, 3)
+        assert split.train.y.tolist() == [3, 9] * 5
+        assert split.classes[3] == "kind 3"
+    raw = pickle.loads((cifar / "test_batch").read_bytes())["data"]
+    # Red comes first in the file, row by row.
+    assert split.test.x[0, 0, 1, 0] == raw[0, 1]
+    assert split.test.x[0, 0, 0, 2] == raw[0, 2048]
+
+
+def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(cifar, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    (cifar / "test_batch").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(ValueError, match="is not allowed"):
+        read_cifar(cifar)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_missing_or_strange_cifar_file_is_named(cifar):
+    (cifar / "data_batch_3").write_bytes(pickle.dumps({"labels": []}))
+    with pytest.raises(ValueError, match="data_batch_3 must be a batch"):
+        read_cifar(cifar)
+    (cifar / "data_batch_3").unlink()
+    with pytest.raises(FileNotFoundError, match="data_batch_3"):
+        read_cifar(cifar)
+
+
+SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "cifar10-jpeg.tar.xz"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason="the archive of CIFAR-10 is not beside the project")
+def test_all_of_cifar_10_is_read():
+    split = read_images(SHARED)
+    assert split.train.x.shape == (50_000, 32, 32, 3)
+    assert np.bincount(split.test.y).tolist() == [1000] * 10
