@@ -232,12 +232,13 @@ def _by_hand(url: str, row: int = 0) -> Iterator[tuple[Work, Any]]:
 def _fill(ledger: Ledger, name: str, entries: int) -> None:
     """A budget whose journal has that many entries, written past the ledger for speed."""
     account = dm.Filter(1e6, 1e-6)
-    position = Position.opened(account).spend(COST, entries)
+    position = Position(account)
+    position.spend(COST, entries)
     key, body = parameters_row(account)
     store = ledger._desk.store
     with store.writing() as transaction:
         lines = _lines(name, entries, json.loads(body), position.epsilon)
-        balance = book.insert(transaction, [next(lines)], key, body, position, closed=False)
+        balance = book.insert(transaction, [next(lines)], key, body, position.sums, closed=False)
         values: list[tuple[Any, ...]] = []
         for line in lines:
             values.append((balance.id, line.sequence, None, None, line.hash, line.body))

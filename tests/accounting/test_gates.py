@@ -118,6 +118,15 @@ class TestFilterAndOdometer:
         assert np.all(high >= low * (1 - 2**-51 * len(spends)))
         assert np.all(high <= low * (1 + 2**-52 * 800) + 1e-300) or np.isinf(low).any()
 
+    def test_the_tally_can_be_read_and_not_changed(self, new_gate):
+        gate = new_gate()
+        gate.spend(dm.Laplace(2.0), 3)
+        assert gate.tally.rdp.tolist() == gate.state()["rdp"]
+        assert gate.tally.pure_epsilon == 1.5
+        with pytest.raises(ValueError, match="read-only"):
+            gate.tally.rdp[0] = 0.0
+        gate.spend(dm.Laplace(2.0))
+
     @given(spends=spends, order=st.randoms(use_true_random=False))
     def test_the_order_of_spends_is_irrelevant(self, new_gate, spends, order):
         one, other = new_gate(), new_gate()

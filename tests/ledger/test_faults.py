@@ -292,7 +292,19 @@ class TestOpening:
         with pytest.raises(LedgerUnavailable):
             Ledger.open(url, timeout=2)
 
-    @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "mysql://x", "x://", "", 7])
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "sqlite://",
+            "sqlite:///:memory:",
+            "sqlite:///file::memory:?uri=true",
+            "sqlite:///file:b?mode=memory&cache=shared&uri=true",
+            "mysql://x",
+            "x://",
+            "",
+            7,
+        ],
+    )
     def test_what_is_no_place_for_a_ledger(self, url: object) -> None:
         with pytest.raises((TypeError, ValueError), match="url must"):
             Ledger.open(url)  # type: ignore[arg-type]

@@ -68,6 +68,13 @@ class Account:
         return self._mixture.weights
 
     @property
+    def tally(self) -> Tally:
+        """The running sum of everything spent, rounded up; read-only."""
+        with self._lock:
+            self._tally.rdp.flags.writeable = False
+            return self._tally
+
+    @property
     def epsilon(self) -> float:
         """Epsilon spent so far, rounded up; it never falls."""
         with self._lock:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from dosimeter.ledger.errors import BudgetNotFound, JournalError
-from dosimeter.ledger.positions import Account, Position, parameters_of, parameters_row, write_sums
+from dosimeter.ledger.positions import Account, Position, parameters_of, parameters_row
 from dosimeter.ledger.records import START, Entry, Kind, digest
 from dosimeter.ledger.stores import Transaction
 
@@ -122,7 +122,7 @@ def open_budget(
         previous=START,
     )
     key, body = parameters_row(account)
-    return insert(transaction, [_line(entry)], key, body, Position.opened(account), closed=False)
+    return insert(transaction, [_line(entry)], key, body, Position(account).sums, closed=False)
 
 
 def insert(
@@ -130,11 +130,11 @@ def insert(
     lines: list[Line],
     key: str,
     body: str,
-    position: Position,
+    sums: str,
     *,
     closed: bool,
 ) -> Balance:
-    """Adds a budget with a journal that ends in `position`."""
+    """Adds a budget with a journal that ends in `sums`."""
     transaction.run("add_parameters", hash=key, body=body)
     last = lines[-1].entry()
     balance = Balance.sealed(
@@ -144,7 +144,7 @@ def insert(
         last.sequence,
         lines[-1].hash,
         last.epsilon,
-        write_sums(position.tally),
+        sums,
         int(closed),
     )
     ((identity,),) = transaction.rows("open", name=last.budget, parameters=key, **balance.moving())
@@ -198,7 +198,7 @@ def step(balance: Balance, position: Position, **values: Any) -> Step:
         entry.sequence,
         digest(body),
         entry.epsilon,
-        write_sums(position.tally),
+        position.sums,
         int(entry.kind in (Kind.CLOSE, Kind.MOVE)),
     )
     return Step(balance, after, entry, body)

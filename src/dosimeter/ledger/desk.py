@@ -80,7 +80,7 @@ class Desk:
         balance, position = live
         cost = request.costs[name]
         try:
-            position = position.spend(cost, request.count)
+            position.spend(cost, request.count)
         except BudgetExceeded:
             return None
         made = book.step(balance, position, time=book.utc(self.clock), **request.values(name))
@@ -189,9 +189,10 @@ class Desk:
             raise BudgetClosed(f"budget {balance.name!r} must be open to spend, it was closed")
         position = self.position(transaction, balance)
         try:
-            return position.spend(cost, count)
+            position.spend(cost, count)
         except BudgetExceeded as refusal:
             raise LedgerRefusal(balance.name, refusal) from None
+        return position
 
 
 def _replayed(

@@ -69,17 +69,11 @@ def fresh_state(body: str) -> tuple[type[Account], saved.State]:
     return type(account), account.state()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Position:
-    """An account and the sums it has reached."""
+    """A live account, which can be written down as its sums and brought back."""
 
     account: Account
-    tally: Tally
-
-    @classmethod
-    def opened(cls, account: Account) -> Position:
-        """An account that has spent nothing."""
-        return cls(account, Tally.nothing(account.orders))
 
     @classmethod
     def restored(cls, body: str, sums: str) -> Position:
@@ -99,15 +93,17 @@ class Position:
         kind = fields.pop("kind")
         del fields["version"], fields["checksum"]
         try:
-            return cls(made.from_state(saved.seal(kind, fields)), tally)
+            return cls(made.from_state(saved.seal(kind, fields)))
         except StateError as error:
             raise JournalError(f"sums must be as the ledger wrote them: {error}") from error
 
-    def spend(self, cost: Cost, count: int) -> Position:
-        """The position after a spend; the account moves, so use only the new one."""
+    def spend(self, cost: Cost, count: int) -> None:
+        """Moves the account on.
+
+        Raises:
+            BudgetExceeded: It would pass the limit. Nothing has changed.
+        """
         self.account.spend(cost, count)
-        # The same addition as the account's own, rounded upward in the same way.
-        return Position(self.account, self.tally.plus(charge(cost, count, self.account.orders)))
 
     def released(self, body: str, cost: Cost, count: int) -> Position:
         """The position as if a spend that is part of it had not been.
@@ -118,8 +114,12 @@ class Position:
             the difference is rounded up. Where the charge is infinite, so the sum stays.
         """
         asked = charge(cost, count, self.account.orders)
-        sums = write_sums(without(self.tally, asked))
-        return Position.restored(body, sums)
+        return Position.restored(body, write_sums(without(self.account.tally, asked)))
+
+    @property
+    def sums(self) -> str:
+        """The sums as they are stored."""
+        return write_sums(self.account.tally)
 
     @property
     def epsilon(self) -> float:

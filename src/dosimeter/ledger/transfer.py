@@ -15,7 +15,7 @@ from dosimeter.ledger.audit import Replay, verify_lines
 from dosimeter.ledger.book import Balance, Line
 from dosimeter.ledger.desk import Desk, Kept
 from dosimeter.ledger.errors import BudgetClosed, BudgetExists, JournalError
-from dosimeter.ledger.positions import Position, parameters_row
+from dosimeter.ledger.positions import parameters_row, write_sums
 from dosimeter.ledger.records import Kind, Receipt, Verification
 from dosimeter.ledger.request import identifier
 from dosimeter.ledger.stores import Transaction
@@ -71,11 +71,10 @@ def import_lines(desk: Desk, lines: Iterable[str]) -> str:
     if not found.ok or replay.account is None:
         raise JournalError(f"export must fit from its first entry on: {found}")
     key, body = parameters_row(replay.account)
-    position = Position(replay.account, replay.tally)
-    closed = replay.closed
+    sums, closed = write_sums(replay.tally), replay.closed
 
     def work(transaction: Transaction, kept: Kept) -> None:
-        book.insert(transaction, read, key, body, position, closed=closed)
+        book.insert(transaction, read, key, body, sums, closed=closed)
 
     try:
         desk.transact(work)

@@ -37,10 +37,8 @@ class SqliteStore(Store):
 
     def __init__(self, url: URL, timeout: float) -> None:
         if url.database in (None, "", ":memory:"):
-            raise ValueError(
-                "url must name a file, because a ledger outlives the process, "
-                f"got {url.database!r}; use dosimeter.Filter for a budget in memory"
-            )
+            raise _not_a_file(url)
+        self._url = url
         engine = create_engine(
             url.set(drivername="sqlite+pysqlite"),
             connect_args={"timeout": timeout, "isolation_level": None},
@@ -60,7 +58,10 @@ class SqliteStore(Store):
         while True:
             try:
                 with self._transaction(None) as outside:
-                    if outside.sql("PRAGMA journal_mode") != [("wal",)]:
+                    mode = outside.sql("PRAGMA journal_mode")
+                    if mode == [("memory",)]:
+                        raise _not_a_file(self._url)
+                    if mode != [("wal",)]:
                         outside.sql("PRAGMA journal_mode = WAL")
                 return
             except LedgerBusy:
@@ -92,6 +93,13 @@ class SqliteStore(Store):
             if name.startswith(start):
                 return LedgerUnavailable(f"{reason} ({text})")
         return LedgerUnavailable(f"SQLite failed and nothing was acknowledged: {text}")
+
+
+def _not_a_file(url: URL) -> ValueError:
+    return ValueError(
+        f"url must name a file, because a ledger outlives the process, got {url}; use "
+        "dosimeter.Filter for a budget in memory"
+    )
 
 
 def _make_durable(connection: sqlite3.Connection, _: Any) -> None:
