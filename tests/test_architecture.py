@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "compare": {"rdp", "accounting", "compare"},
     "ledger": {"rdp", "accounting", "ledger"},
     "training": {"rdp", "accounting", "training"},
+    "recipe": {"rdp", "accounting", "compare", "data", "ledger", "training", "recipe"},
     "cli": {
         "rdp",
         "accounting",
@@ -27,6 +28,7 @@ MAY_IMPORT = {
         "data",
         "ledger",
         "training",
+        "recipe",
         "report",
         "cli",
     },
