@@ -47,9 +47,10 @@ def read_npz(path: str | os.PathLike[str], classes: Classes) -> Split:
     """
     names = class_names(classes)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, EOFError, ValueError, AttributeError) as error:
+        # numpy leaves a file open that it cannot read; this one is closed in any case.
+        with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (zipfile.BadZipFile, EOFError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"data must be plain arrays that numpy.savez wrote: {error}") from error
     if {"x", "y"} <= set(arrays):
         return Split(_part(arrays, "x", "y", len(names)), None, names)

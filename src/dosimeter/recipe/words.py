@@ -25,8 +25,8 @@ def in_words(account: Account) -> str:
     )
     if account.limit is not None:
         return (
-            f"{what} This was certain before training began; epsilon {_up(account.gate.epsilon)} of "
-            f"{account.limit:g} had been spent by its end."
+            f"{what} This was certain before training began; epsilon {_up(account.gate.epsilon)} "
+            f"of {account.limit:g} had been spent by its end."
         )
     return (
         f"{what} That is what had been spent when training ended: the reading of an odometer is "
