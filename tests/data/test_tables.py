@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from configs import points, write_points
 
+from configs import points, write_points
 from dosimeter.data import read_csv, read_digits, read_npz
 from dosimeter.data.tables import class_names
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from configs import BASE, points, write_points
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from configs import BASE, points, write_points
 from dosimeter.data import Labelled
 from dosimeter.recipe.config import Data
 from dosimeter.recipe.datasets import load, scaled, set_aside
@@ -106,7 +106,7 @@ def test_a_test_part_is_left_alone_unless_declared_public(tmp_path):
     assert load(Data(**TABLE)).public is None
     records = load(Data(**TABLE, public_test=True))
     assert (len(records.private), len(records.public)) == (120, 7)
-    with pytest.raises(ValueError, match="data.public_share must be left out"):
+    with pytest.raises(ValueError, match=r"data.public_share must be left out"):
         load(Data(**TABLE, public_share=0.2))
 
 
@@ -114,7 +114,7 @@ def test_public_records_are_taken_out_of_the_private_ones(tmp_path):
     write_points(tmp_path / "points.csv")
     records = load(Data(**BASE["data"], public_share=0.25))
     assert len(records.private) + len(records.public) == 120
-    with pytest.raises(ValueError, match="data.public_test must be false"):
+    with pytest.raises(ValueError, match=r"data.public_test must be false"):
         load(Data(**BASE["data"], public_test=True))
 
 

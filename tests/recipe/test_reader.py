@@ -4,8 +4,8 @@ import pathlib
 import tomllib
 
 import pytest
-from configs import BASE, changed, write_config
 
+from configs import BASE, changed, write_config
 from dosimeter.recipe import STARTER, read_config
 from dosimeter.recipe.reader import config_from, first_difference
 
@@ -106,7 +106,7 @@ def test_hostile_steps_of_a_policy_are_refused(tmp_path, value):
     path = tmp_path / "config.toml"
     write_config(path, policy={"kind": "adapt_batch", "step": 0.123456})
     path.write_text(path.read_text().replace("0.123456", value))
-    with pytest.raises(ValueError, match="policy.step must"):
+    with pytest.raises(ValueError, match=r"policy.step must"):
         read_config(path)
 
 
@@ -115,7 +115,7 @@ def test_files_that_are_no_config(tmp_path):
         read_config(tmp_path / "none.toml")
     path = tmp_path / "config.toml"
     path.write_text("[data\nkind = 1")
-    with pytest.raises(ValueError, match="must be TOML: .*line 1"):
+    with pytest.raises(ValueError, match=r"must be TOML: .*line 1"):
         read_config(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="UTF-8"):
@@ -139,5 +139,5 @@ def test_the_first_key_that_changed_is_named():
 
 
 def test_paths_are_told_as_they_were_given():
-    with pytest.raises(FileNotFoundError, match="'no/such.toml'"):
+    with pytest.raises(FileNotFoundError, match=r"'no/such.toml'"):
         read_config(pathlib.Path("no/such.toml"))

@@ -16,7 +16,7 @@ from functools import cached_property
 from dosimeter.accounting import Filter, Gate, Odometer
 from dosimeter.accounting.account import largest
 from dosimeter.rdp import Gaussian, SampledGaussian
-from dosimeter.recipe.config import Budget, Config
+from dosimeter.recipe.config import Budget, Config, Signal
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
 from dosimeter.training.settings import StepSettings
 
@@ -166,16 +166,13 @@ class Plan:
 
     def _pay_readings(self, gate: Filter) -> None:
         """Puts aside what the readings of a private signal cost, where they fit."""
-        signal = self._config.signal
-        due = sum(
-            any(policy.due(epoch) for policy in policies(self._config))
-            for epoch in range(1, self.epochs + 1)
-        )
-        noise = 100.0 if signal is None else signal.noise_multiplier
-        if due and not (signal is not None and signal.public):
-            cost = Gaussian(noise)
-            if gate.admits(cost, due):
-                gate.spend(cost, due)
+        signal, every = self._config.signal or Signal(), [p.every for p in policies(self._config)]
+        due = sum(self.epochs // gap for gap in every)
+        if len(every) > 1:
+            due -= self.epochs // math.lcm(*every)
+        cost = Gaussian(signal.noise_multiplier)
+        if due and not signal.public and gate.admits(cost, due):
+            gate.spend(cost, due)
 
     def _least_noise(self, gate: Gate) -> float | None:
         """The least noise, to about one part in a thousand, with which all steps fit."""
