@@ -133,6 +133,11 @@ def test_without_public_records_no_accuracy_is_shown():
     assert "accuracy was measured" not in pathlib.Path("run", "guarantee.txt").read_text()
 
 
+def test_a_delta_that_promises_little_is_warned_of():
+    config(budget={"delta": 0.01})
+    assert "warning: delta 0.01 promises little to 120 records" in run("config.toml").stderr
+
+
 def test_json_is_the_only_thing_on_standard_output():
     config()
     assert json.loads(run("config.toml", "--json").stdout) == said()

@@ -22,7 +22,7 @@ def test_noise_that_was_left_out_is_the_least_that_lasts():
     assert plan.steps == 150
     assert dm.Filter(4.0, 1e-5).admits(plan.cost(plan.noise), 150)
     assert not dm.Filter(4.0, 1e-5).admits(plan.cost(plan.noise * 0.99), 150)
-    with opened(asked.budget) as account:
+    with opened(asked) as account:
         assert 50 <= plan.lasts(account) < 52
 
 
@@ -39,7 +39,7 @@ def test_noise_that_was_left_out_leaves_room_for_the_readings():
 def test_a_budget_that_pays_for_nothing_is_refused_with_the_nearest_that_pays_for_all():
     asked = config(budget={"epsilon": 0.05})
     plan = Plan(asked, records=120)
-    with opened(asked.budget) as account, pytest.raises(ValueError, match="epsilon must") as caught:
+    with opened(asked) as account, pytest.raises(ValueError, match="epsilon must") as caught:
         plan.lasts(account)
     words = str(caught.value).split("fit from ")[1].split()
     noise, epsilon = float(words[1]), float(words[4])
@@ -63,7 +63,7 @@ def test_a_batch_larger_than_the_data_is_refused():
 
 def test_an_odometer_lasts_for_ever():
     asked = config(budget={"kind": "odometer", "epsilon": None})
-    with opened(asked.budget) as account:
+    with opened(asked) as account:
         assert (account.kind, account.limit, account.delta) == ("odometer", None, 1e-5)
         assert Plan(asked, records=120).lasts(account) == math.inf
 
@@ -77,11 +77,12 @@ def test_a_ledger_gives_its_budget(tmp_path, limit):
         else:
             ledger.create_odometer("p", 1e-6)
     budget = {"kind": "ledger", "epsilon": None, "delta": None, "ledger": url, "name": "p"}
-    with opened(config(budget=budget).budget) as account:
+    with opened(config(budget=budget)) as account:
         assert (account.kind, account.limit, account.delta) == ("ledger", limit, 1e-6)
         account.gate.spend(dm.Gaussian(20))
     with Ledger.open(url) as ledger:
         assert ledger["p"].epsilon > 0
+        assert ledger["p"].history(1)[0].purpose == "dosimeter train: run"
 
 
 def test_a_used_up_ledger_is_refused_by_its_name(tmp_path):
@@ -91,7 +92,7 @@ def test_a_used_up_ledger_is_refused_by_its_name(tmp_path):
         ledger.close("p")
     budget = {"kind": "ledger", "epsilon": None, "delta": None, "ledger": url, "name": "p"}
     asked = config(budget=budget)
-    with opened(asked.budget) as account, pytest.raises(ValueError, match=r"budget\.name must pay"):
+    with opened(asked) as account, pytest.raises(ValueError, match=r"budget\.name must pay"):
         Plan(asked, records=120).lasts(account)
 
 

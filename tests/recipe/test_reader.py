@@ -1,6 +1,7 @@
 """A config is read strictly, and whatever is wrong with it is named with its line."""
 
 import pathlib
+import re
 import tomllib
 
 import pytest
@@ -141,3 +142,11 @@ def test_the_first_key_that_changed_is_named():
 def test_paths_are_told_as_they_were_given():
     with pytest.raises(FileNotFoundError, match=r"'no/such.toml'"):
         read_config(pathlib.Path("no/such.toml"))
+
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "train-without-python.md"
+
+
+@pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL))
+def test_the_tables_in_the_documentation_are_read(block):
+    config_from({**BASE, **tomllib.loads(block)})

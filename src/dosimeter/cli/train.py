@@ -96,11 +96,13 @@ def _write_report(folder: Path) -> None:
 
 
 def _print(result: dict[str, Any], config: Path) -> None:
+    from dosimeter.recipe.words import up
+
     of = "" if result["limit"] is None else f" of {result['limit']:g}"
     right = result["accuracy"]
     accuracy = "" if right is None else f", {right:.1%} of the public records right"
     typer.echo(
-        f"{result['epochs']} epochs, {result['steps']} steps, epsilon {result['epsilon']:.4g}{of}"
+        f"{result['epochs']} epochs, {result['steps']} steps, epsilon {up(result['epsilon'])}{of}"
         f"{accuracy}; ended because {result['ended']}"
     )
     typer.echo(f"guarantee: {result['guarantee']}")

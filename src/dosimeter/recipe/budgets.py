@@ -8,17 +8,22 @@ of them.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from dosimeter.accounting import Filter, Gate, Odometer
 from dosimeter.accounting.account import largest
-from dosimeter.rdp import Gaussian, SampledGaussian
+from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.recipe.config import Budget, Config, Signal
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
 from dosimeter.training.settings import StepSettings
+
+if TYPE_CHECKING:
+    from dosimeter.ledger import Budget as SharedBudget
 
 _MOST_NOISE = 1e4
 _MOST_EPSILON = 1e4
@@ -42,10 +47,11 @@ class Account:
 
 
 @contextmanager
-def opened(budget: Budget) -> Iterator[Account]:
+def opened(config: Config) -> Iterator[Account]:
     """The gate that [budget] describes."""
+    budget = config.budget
     if budget.kind == "ledger":
-        with _ledger(budget) as account:
+        with _ledger(budget, f"dosimeter train: {config.output.folder}") as account:
             yield account
         return
     assert budget.delta is not None
@@ -57,7 +63,7 @@ def opened(budget: Budget) -> Iterator[Account]:
 
 
 @contextmanager
-def _ledger(budget: Budget) -> Iterator[Account]:
+def _ledger(budget: Budget, purpose: str) -> Iterator[Account]:
     try:
         from dosimeter.ledger import Ledger
     except ModuleNotFoundError as error:
@@ -65,10 +71,36 @@ def _ledger(budget: Budget) -> Iterator[Account]:
             f"budget.ledger must have {error.name}; pip install 'dosimeter[ledger]'"
         ) from error
     with Ledger.open(budget.ledger or "") as ledger:
-        gate = ledger[budget.name or ""]
-        standing = gate.statement()
+        shared = ledger[budget.name or ""]
+        standing = shared.statement()
         limit = standing.limit if standing.limit < math.inf else None
-        yield Account(gate, "ledger", limit, standing.delta + standing.approx_delta)
+        delta = standing.delta + standing.approx_delta
+        yield Account(_Noted(shared, purpose), "ledger", limit, delta)
+
+
+class _Noted:
+    """A budget of a ledger whose journal says what each spend was for, and who made it."""
+
+    def __init__(self, budget: SharedBudget, purpose: str) -> None:
+        self._budget, self._purpose = budget, purpose
+        self._actor = os.environ.get("DOSIMETER_ACTOR") or os.environ.get("USER") or ""
+
+    def admits(self, cost: Cost, count: int = 1) -> bool:
+        """Whether a spend of this would be accepted now; changes nothing."""
+        return self._budget.admits(cost, count)
+
+    def spend(self, cost: Cost, count: int = 1) -> object:
+        """Spends, or raises BudgetExceeded and changes nothing."""
+        return self._budget.spend(cost, count, purpose=self._purpose, actor=self._actor)
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent so far by all, rounded up."""
+        return self._budget.epsilon
+
+    def guarantee(self) -> object:
+        """What holds for everything spent from the budget."""
+        return self._budget.guarantee()
 
 
 def policies(config: Config) -> list[Policy]:
@@ -103,7 +135,7 @@ class Plan:
             raise ValueError(
                 f"training.batch_size must be at most the {records} private records, got {batch}"
             )
-        self._config, self._records = config, records
+        self._config, self.records = config, records
         self.epochs = config.training.epochs
         self.steps_per_epoch = -(-records // batch)
 
@@ -139,7 +171,7 @@ class Plan:
 
     def cost(self, noise: float) -> SampledGaussian:
         """What a step costs."""
-        return StepSettings(noise, self._config.training.batch_size, self._records).cost
+        return StepSettings(noise, self._config.training.batch_size, self.records).cost
 
     def lasts(self, account: Account) -> float:
         """How many epochs the budget pays for at the first noise; infinite for an odometer.

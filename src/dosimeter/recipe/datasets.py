@@ -124,7 +124,7 @@ def _read(data: Data) -> Split:
 
 
 def _tensors(records: Labelled, data: Data) -> TensorDataset:
-    x = torch.from_numpy(scaled(records.x, data).astype(np.float32))
+    x = torch.from_numpy(scaled(records.x, data).astype(np.float32, copy=False))
     if x.ndim == 3:
         x = x.unsqueeze(1)
     elif x.ndim == 4:

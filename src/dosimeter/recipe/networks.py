@@ -120,9 +120,9 @@ class Scattering(nn.Module):
         super().__init__()
         try:
             from kymatio.torch import Scattering2D
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             raise ValueError(
-                "model.extractor must have kymatio for scattering; pip install kymatio"
+                f"model.extractor must have kymatio for scattering; pip install kymatio ({error})"
             ) from error
         self._scatter: Any = Scattering2D(J=2, shape=shape[1:])
 

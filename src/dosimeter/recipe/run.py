@@ -69,7 +69,7 @@ def train(
     records = load(config.data)
     network = build(config.model, records)
     plan = Plan(config, len(records.private))
-    with opened(config.budget) as account:
+    with opened(config) as account:
         _require_affordable(plan, account, folder.saved_history() if resume else None, note)
         run = _Run(config, folder, records, network, plan, account)
         with folder.held(text, resume=resume), _interruptible(note) as started:
@@ -80,6 +80,11 @@ def _require_affordable(
     plan: Plan, account: Account, saved: History | None, note: Callable[[str], None]
 ) -> None:
     """Refuses a budget that pays for nothing, and one that has forgotten what was spent."""
+    if account.delta * plan.records >= 1:
+        note(
+            f"warning: delta {account.delta:g} promises little to {plan.records} records; take one "
+            "well below one over their number"
+        )
     if saved is None:
         epochs = plan.lasts(account)
         if plan.given_noise is None:

@@ -21,12 +21,12 @@ def in_words(account: Account) -> str:
     what = (
         f"Whatever anyone concludes from the results of this run{_shared(account)} would be "
         f"concluded with at most {_factor(epsilon)} times the probability, plus "
-        f"{account.delta:g}, had any one record not been there."
+        f"{account.delta!r}, had any one record not been there."
     )
     if account.limit is not None:
         return (
-            f"{what} This was certain before training began; epsilon {_up(account.gate.epsilon)} "
-            f"of {account.limit:g} had been spent by its end."
+            f"{what} This was certain before training began; epsilon {up(account.gate.epsilon)} "
+            f"of {up(account.limit)} had been spent by its end."
         )
     return (
         f"{what} That is what had been spent when training ended: the reading of an odometer is "
@@ -87,12 +87,14 @@ def _shared(account: Account) -> str:
 def _factor(epsilon: float) -> str:
     """e to the epsilon, rounded up."""
     if epsilon > 300:
-        return f"e^{epsilon:.4g}"
+        return f"e^{up(epsilon)}"
     factor = math.exp(epsilon)
     digits = max(0, 2 - math.floor(math.log10(factor)))
-    return f"{math.ceil(factor * 10**digits) / 10**digits:,.{digits}f} (e^{_up(epsilon)})"
+    return f"{math.ceil(factor * 10**digits) / 10**digits:,.{digits}f} (e^{up(epsilon)})"
 
 
-def _up(epsilon: float) -> str:
+def up(epsilon: float) -> str:
     """An epsilon with up to four decimals, rounded up."""
-    return f"{math.ceil(epsilon * 1e4) / 1e4:g}"
+    if not math.isfinite(epsilon):
+        return "infinity"
+    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}".rstrip("0").rstrip(".")
