@@ -325,11 +325,11 @@ def test_ctrl_c_stops_after_the_step_and_resume_goes_on(trap):
 def test_a_finished_run_is_not_trained_further():
     config(stop={"target": 1e-9})
     run("config.toml")
-    files = {path: path.read_bytes() for path in pathlib.Path("run").iterdir()}
+    files = {path: path.read_bytes() for path in pathlib.Path("run").glob("[!r]*")}
     done = run("config.toml", "--resume", "--json")
     assert "is finished" in done.stderr
     assert json.loads(done.stdout) == said()
-    assert files == {path: path.read_bytes() for path in pathlib.Path("run").iterdir()}
+    assert files == {path: path.read_bytes() for path in pathlib.Path("run").glob("[!r]*")}
 
 
 def test_killed_in_the_middle_of_an_epoch_it_goes_on_as_if_nothing_had_happened(trap):
@@ -485,6 +485,15 @@ def test_files_that_are_missing_or_no_config_are_told_in_one_line():
     pathlib.Path("config.toml").write_text("[data\n")
     assert "line 1" in one_line()
     assert "File exists" in one_line("--init")
+
+
+def test_a_model_that_cannot_be_private_is_told_and_leaves_the_folder_new(here):
+    module = "from torch import nn\ndef make(shape, classes):\n    return nn.Sequential("
+    here.joinpath("norms.py").write_text(f"{module}nn.Linear(3, 2), nn.BatchNorm1d(2))\n")
+    config(model={"kind": "norms:make"})
+    assert "BatchNorm" in one_line("config.toml")
+    config()
+    run("config.toml")
 
 
 def test_a_csv_with_a_word_in_it_is_told_by_line_and_column():

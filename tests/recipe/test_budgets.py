@@ -85,6 +85,18 @@ def test_a_ledger_gives_its_budget(tmp_path, limit):
         assert ledger["p"].history(1)[0].purpose == "dosimeter train: run"
 
 
+def test_the_ledger_may_be_named_by_the_environment(tmp_path, monkeypatch):
+    asked = config(budget={"kind": "ledger", "epsilon": None, "delta": None, "name": "p"})
+    monkeypatch.delenv("DOSIMETER_DB", raising=False)
+    with pytest.raises(ValueError, match=r"budget\.ledger must be given"), opened(asked):
+        pass
+    monkeypatch.setenv("DOSIMETER_DB", f"sqlite:///{tmp_path / 'budgets.db'}")
+    with Ledger.open(f"sqlite:///{tmp_path / 'budgets.db'}") as ledger:
+        ledger.create("p", 1.0, 1e-6)
+    with opened(asked) as account:
+        assert account.limit == 1.0
+
+
 def test_a_used_up_ledger_is_refused_by_its_name(tmp_path):
     url = f"sqlite:///{tmp_path / 'budgets.db'}"
     with Ledger.open(url) as ledger:

@@ -70,7 +70,10 @@ def _ledger(budget: Budget, purpose: str) -> Iterator[Account]:
         raise ValueError(
             f"budget.ledger must have {error.name}; pip install 'dosimeter[ledger]'"
         ) from error
-    with Ledger.open(budget.ledger or "") as ledger:
+    url = budget.ledger or os.environ.get("DOSIMETER_DB")
+    if not url:
+        raise ValueError("budget.ledger must be given, or DOSIMETER_DB set in the environment")
+    with Ledger.open(url) as ledger:
         shared = ledger[budget.name or ""]
         standing = shared.statement()
         limit = standing.limit if standing.limit < math.inf else None

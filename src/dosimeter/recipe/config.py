@@ -100,7 +100,8 @@ class Budget:
         kind: Which of them.
         epsilon: The epsilon that a filter never passes.
         delta: The delta of a filter or an odometer.
-        ledger: The database of a ledger, as `dosimeter budget --db` has it.
+        ledger: The database of a ledger, as `dosimeter budget --db` has it; DOSIMETER_DB in
+            the environment by default.
         name: The name of the budget in the ledger.
     """
 
@@ -115,7 +116,8 @@ class Budget:
         shared = self.kind == "ledger"
         _require("budget.epsilon", self.epsilon, self.kind == "filter", what)
         _require("budget.delta", self.delta, not shared, what)
-        _require("budget.ledger", self.ledger, shared, what)
+        if self.ledger is not None and not shared:
+            raise ValueError(f"budget.ledger must be left out {what}, got {self.ledger!r}")
         _require("budget.name", self.name, shared, what)
         if self.epsilon is not None:
             arguments.positive("budget.epsilon", self.epsilon)

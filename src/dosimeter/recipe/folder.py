@@ -62,7 +62,13 @@ class RunFolder:
                 self.require(config, resume=resume)
                 if not resume:
                     self.write("config.toml", config)
-                yield
+                try:
+                    yield
+                except BaseException:
+                    # Nothing was shown yet, so the folder is as good as new.
+                    if not self.checkpoint.exists():
+                        (self.path / "config.toml").unlink()
+                    raise
         except Timeout:
             raise ValueError(
                 f"output.folder must be held by one process, got {str(self.path)!r}, in which "
