@@ -61,7 +61,7 @@ def test_every_line_that_the_starter_comments_out_is_known():
         ({"budget": {"epsilon": -1}}, "budget.epsilon must be finite and > 0"),
         ({"budget": {"delta": 1.0}}, "budget.delta must lie strictly"),
         ({"budget": {"kind": "odometer"}}, "budget.epsilon must be left out"),
-        ({"budget": {"kind": "ledger", "epsilon": None, "delta": None}}, "budget.name must be given"),
+        ({"budget": {"kind": "ledger", "epsilon": None, "delta": None}}, "budget.name must be"),
         ({"budget": {"ledger": "x.db"}}, "budget.ledger must be left out"),
         ({"training": {"momentum": 1.0}}, "training.momentum must"),
         ({"signal": {}}, "signal must come with policy or stop"),
