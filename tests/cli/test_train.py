@@ -421,6 +421,22 @@ def test_the_keyboard_stops_a_process_of_its_own():
     assert History.load("run/history.json").ended == "it was interrupted"
 
 
+def test_a_checkpoint_older_than_the_results_is_refused(trap):
+    """Its spends would be forgotten: those of the second epoch were shown."""
+    config(**TRAPPED)
+    trap(5, "SIGINT")
+    run("config.toml", code=130)
+    checkpoint = pathlib.Path("run", "checkpoint.pt")
+    state = torch.load(checkpoint)
+    del state["history"]["epochs"][1]
+    torch.save(state, checkpoint)
+    refused = run("config.toml", "--resume", code=2)
+    assert "must hold the 2 epochs of history.json, got 1" in refused.stderr
+    checkpoint.unlink()
+    refused = run("config.toml", "--resume", code=2)
+    assert "must hold the 2 epochs of history.json, got 0" in refused.stderr
+
+
 def test_two_processes_never_train_in_one_folder(trap):
     config(**TRAPPED)
     trap(5)

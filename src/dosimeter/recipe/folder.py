@@ -110,7 +110,24 @@ class RunFolder:
             raise StateError(f"{file} must be as training wrote it: {error}") from error
 
     def saved_history(self) -> History | None:
-        """The history in the checkpoint, or None where there is no checkpoint."""
+        """The history in the checkpoint, or None where there is no checkpoint.
+
+        Raises:
+            StateError: The checkpoint is damaged, or it is older than the results, whose spends
+                it would forget.
+        """
+        saved = self._checkpointed()
+        results = self.path / "history.json"
+        shown = len(History.load(results)) if results.is_file() else 0
+        kept = len(saved) if saved is not None else 0
+        if kept < shown:
+            raise StateError(
+                f"{self.checkpoint} must hold the {shown} epochs of history.json, got {kept}; put "
+                "the right one back, or begin another run"
+            )
+        return saved
+
+    def _checkpointed(self) -> History | None:
         if not self.checkpoint.is_file():
             return None
         try:
