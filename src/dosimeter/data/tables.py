@@ -51,7 +51,9 @@ def read_npz(path: str | os.PathLike[str], classes: Classes) -> Split:
         with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (zipfile.BadZipFile, EOFError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"data must be plain arrays that numpy.savez wrote: {error}") from error
+        raise ValueError(
+            "data must be plain arrays that numpy.savez wrote, got something else"
+        ) from error
     if {"x", "y"} <= set(arrays):
         return Split(_part(arrays, "x", "y", len(names)), None, names)
     if {"x_train", "y_train"} <= set(arrays):

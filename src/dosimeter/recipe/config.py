@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dosimeter import arguments
+from dosimeter.data.tables import class_names
 
 MODELS = ("linear", "mlp", "cnn", "resnet9", "features")
 EXTRACTORS = ("scattering", "random")
@@ -44,6 +45,11 @@ class Data:
         _require("data.path", self.path, self.kind != "digits", f"for {self.kind}")
         _require("data.label", self.label, self.kind == "csv", f"for {self.kind}")
         _require("data.classes", self.classes, self.kind in tables, f"for {self.kind}")
+        if self.classes is not None:
+            try:
+                class_names(self.classes)
+            except ValueError as error:
+                raise ValueError(f"data.{error}") from error
         for key, value in (("data.low", self.low), ("data.high", self.high)):
             if value is not None and self.kind not in tables:
                 raise ValueError(f"{key} must be left out for {self.kind}, got {value!r}")

@@ -120,7 +120,8 @@ def _read(data: Data) -> Split:
             return read_npz(path, data.classes)
         return read_csv(path, data.label or "", data.classes)
     except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"data.path {str(path)!r}: {error}") from error
+        key = "data." if str(error).startswith("label ") else f"data.path {str(path)!r}: "
+        raise ValueError(f"{key}{error}") from error
 
 
 def _tensors(records: Labelled, data: Data) -> TensorDataset:
