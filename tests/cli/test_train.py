@@ -500,7 +500,7 @@ def test_files_that_are_missing_or_no_config_are_told_in_one_line():
     assert "dosimeter train --init" in one_line()
     pathlib.Path("config.toml").write_text("[data\n")
     assert "line 1" in one_line()
-    assert "File exists" in one_line("--init")
+    assert "config must be a new file, got 'config.toml'" in one_line("--init")
 
 
 def test_a_model_that_cannot_be_private_is_told_and_leaves_the_folder_new(here):

@@ -62,8 +62,13 @@ def train(
 def _write_starter(path: Path) -> None:
     from dosimeter.recipe import STARTER
 
-    with path.open("x", encoding="utf-8") as file:
-        file.write(STARTER)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(STARTER)
+    except FileExistsError as error:
+        raise ValueError(
+            f"config must be a new file, got {str(path)!r}, which is there; name another"
+        ) from error
     typer.echo(f"wrote {path}; start it with: dosimeter train {path}")
 
 
