@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "compare": {"rdp", "accounting", "compare"},
     "ledger": {"rdp", "accounting", "ledger"},
     "training": {"rdp", "accounting", "training"},
+    "recipe": {"rdp", "accounting", "compare", "data", "ledger", "training", "recipe"},
     "cli": {
         "rdp",
         "accounting",
@@ -27,6 +28,7 @@ MAY_IMPORT = {
         "data",
         "ledger",
         "training",
+        "recipe",
         "report",
         "cli",
     },
@@ -69,6 +71,8 @@ def test_import_loads_nothing_heavy():
         "dosimeter.accounting.classic",
         "dosimeter.attack",
         "dosimeter.compare",
+        "dosimeter.data",
+        "dosimeter.recipe",
     ],
 )
 def test_all_lists_names_that_exist_sorted(module):

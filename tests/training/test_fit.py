@@ -179,6 +179,19 @@ def test_a_run_goes_on_from_its_checkpoint(run, tmp_path):
     assert again.epochs == resumed.epochs
 
 
+def test_a_run_can_be_stopped_from_outside_between_two_steps(run, tmp_path):
+    def stop_after_two_steps(engine):
+        assert (engine.stopped, engine.steps) == (None, 0)
+        engine.after_step(lambda: engine.steps == 2 and engine.stop("someone asked"))
+
+    gate = dm.Filter(epsilon=8, delta=1e-6)
+    history = run(gate, started=stop_after_two_steps, checkpoint=tmp_path / "run.pt")
+    assert (len(history), history.steps, history.ended) == (1, 2, "someone asked")
+    assert history.epsilon == gate.epsilon
+    resumed = run(checkpoint=tmp_path / "run.pt")
+    assert [epoch.steps for epoch in resumed] == [2, 5, 5, 5]
+
+
 def test_a_strange_file_is_refused(tmp_path):
     path = tmp_path / "history.json"
     for content in ({}, {"version": 9}, {"version": 1, "epochs": [{"epoch": 1}]}):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dosimeter.cli import budget, compare, outcome
+from dosimeter.cli import budget, compare, outcome, train
 
 app = typer.Typer(
     name="dosimeter",
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(budget.app, name="budget")
 app.command("compare")(compare.compare)
+app.command("train")(train.train)
 
 
 def _print_version(wanted: bool) -> None:

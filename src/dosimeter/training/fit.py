@@ -54,6 +54,7 @@ def fit(
     policy: Policy | Sequence[Policy] = (),
     signal: Signal | None = None,
     public: Records | None = None,
+    started: Callable[[PrivateEngine], None] | None = None,
     callbacks: Iterable[Callback] = (),
     writer: Writer | None = None,
     progress: bool = True,
@@ -79,6 +80,7 @@ def fit(
         signal: What is read for the policies, on the private data; with `public=True` in it,
             on the public data.
         public: Data known to be public, for the loss and accuracy that are shown.
+        started: Called with the engine before the first step; its `stop` ends the run.
         callbacks: Called with the engine and the record after each epoch.
         writer: Gets the scalars of each epoch (TensorBoard).
         progress: Whether to show a live line (needs rich).
@@ -111,6 +113,8 @@ def fit(
     history = History(records=run.engine.records)
     # Saved before anything leaves the process: what was released must stay charged.
     told = [*run.keeping(history, checkpoint, spends_kept), *callbacks, *writing(writer)]
+    if started is not None:
+        started(run.engine)
     limit = float(getattr(gate, "limit", math.inf))
     with Bar(name, epochs, limit, show=progress and run.engine.group.rank == 0) as bar:
         _epochs(run, history, epochs, [*told, bar_callback(bar)])

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dosimeter train`: private training from a config file.
+
+Registered with one line in the root command: `app.command("train")(train.train)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dosimeter.cli.outcome import print_json, reported
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="What to train, on what, how privately.")] = Path(
+        "config.toml"
+    ),
+    init: Annotated[
+        bool, typer.Option("--init", help="Write a config that runs as it is, and stop.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the output folder.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Train privately, as a config file says, without writing Python.
+
+    Example: dosimeter train --init && dosimeter train config.toml
+
+    Ctrl-C stops after the step at hand and keeps a checkpoint; --resume goes on from it.
+
+    Exit codes: 0 done; 2 wrong config, file or value; 130 interrupted, can be resumed;
+    others as in dosimeter budget --help.
+    """
+    with reported():
+        if init:
+            _write_starter(config)
+            return
+        try:
+            result = _run(config, resume=resume, quiet=as_json)
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"training needs {error.name}; pip install 'dosimeter[torch]'"
+            ) from error
+        _write_report(Path(result["folder"]))
+        if as_json:
+            print_json(result)
+        else:
+            _print(result, config)
+        if not result["finished"]:
+            raise typer.Exit(INTERRUPTED)
+
+
+def _write_starter(path: Path) -> None:
+    from dosimeter.recipe import STARTER
+
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(STARTER)
+    except FileExistsError as error:
+        raise ValueError(
+            f"config must be a new file, got {str(path)!r}, which is there; name another"
+        ) from error
+    typer.echo(f"wrote {path}; start it with: dosimeter train {path}")
+
+
+def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
+    from dosimeter.recipe import read_config
+
+    config = read_config(path)
+    # Only now, for torch takes seconds to load: a typo is told at once.
+    from dosimeter.recipe.run import train
+
+    with warnings.catch_warnings():
+        # Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        return train(
+            config,
+            path.read_text(encoding="utf-8"),
+            resume=resume,
+            progress=not quiet,
+            note=lambda words: typer.echo(words, err=True),
+        )
+
+
+def _write_report(folder: Path) -> None:
+    try:
+        report = importlib.import_module("dosimeter.report")
+    except ModuleNotFoundError as error:
+        typer.echo(f"note: no report.html, for it needs {error.name}", err=True)
+        return
+    report.write([folder], folder / "report.html")
+
+
+def _print(result: dict[str, Any], config: Path) -> None:
+    from dosimeter.recipe.words import up
+
+    of = "" if result["limit"] is None else f" of {result['limit']:g}"
+    right = result["accuracy"]
+    accuracy = "" if right is None else f", {right:.1%} of the public records right"
+    typer.echo(
+        f"{result['epochs']} epochs, {result['steps']} steps, epsilon {up(result['epsilon'])}{of}"
+        f"{accuracy}; ended because {result['ended']}"
+    )
+    typer.echo(f"guarantee: {result['guarantee']}")
+    typer.echo(f"results are in {result['folder']}; guarantee.txt says what is promised")
+    if not result["finished"]:
+        typer.echo(f"go on with: dosimeter train {config} --resume")

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables: an .npz of arrays, a CSV with a column of labels, and scikit-learn's digits.
+
+What the classes are must be said by the caller and is never gathered from the records: a
+class that only one record has would otherwise show in the shape of the model.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import pathlib
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dosimeter import arguments
+from dosimeter.data.labelled import Labelled, Split
+
+Classes = int | Sequence[str]
+
+
+def class_names(classes: Classes) -> tuple[str, ...]:
+    """What the labels are called: the given names, or the numbers from 0 on."""
+    if isinstance(classes, int):
+        names = tuple(str(number) for number in range(arguments.count("classes", classes)))
+    else:
+        names = tuple(classes)
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise ValueError(f"classes must be at least two different ones, got {classes!r}")
+    return names
+
+
+def read_npz(path: str | os.PathLike[str], classes: Classes) -> Split:
+    """Reads the arrays `x` and `y`, or `x_train`, `y_train`, `x_test` and `y_test`.
+
+    Args:
+        path: A file that `numpy.savez` wrote.
+        classes: How many classes there are, or their names; labels count from 0.
+
+    Raises:
+        ValueError: It holds something else.
+    """
+    names = class_names(classes)
+    try:
+        # numpy leaves a file open that it cannot read; this one is closed in any case.
+        with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (zipfile.BadZipFile, EOFError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            "data must be plain arrays that numpy.savez wrote, got something else"
+        ) from error
+    if {"x", "y"} <= set(arrays):
+        return Split(_part(arrays, "x", "y", len(names)), None, names)
+    if {"x_train", "y_train"} <= set(arrays):
+        train = _part(arrays, "x_train", "y_train", len(names))
+        has_test = {"x_test", "y_test"} <= set(arrays)
+        test = _part(arrays, "x_test", "y_test", len(names)) if has_test else None
+        return Split(train, test, names)
+    raise ValueError(
+        "data must hold the arrays x and y, or x_train and y_train, got "
+        f"{', '.join(sorted(arrays)) or 'none'}"
+    )
+
+
+def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Split:
+    """Reads a table with a header: numbers in every column but that of the labels.
+
+    Args:
+        path: A CSV file in UTF-8.
+        label: The name of the column of labels.
+        classes: The labels as they are written, or how many there are if they are the
+            whole numbers from 0 on.
+
+    Raises:
+        ValueError: A value does not fit; its line and column are named.
+    """
+    numbers = {name: number for number, name in enumerate(class_names(classes))}
+    inputs: list[list[float]] = []
+    labels: list[int] = []
+    with pathlib.Path(path).open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file)
+        header = next(rows, [])
+        if label not in header:
+            raise ValueError(
+                f"label must be one of the columns {', '.join(header) or '(none)'}, got {label!r}"
+            )
+        if len(set(header)) < len(header) or len(header) < 2:
+            raise ValueError(
+                f"columns must have different names, and be more than one, got {header}"
+            )
+        place = header.index(label)
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise ValueError(
+                    f"line {rows.line_num} must have {len(header)} values, got {len(row)}"
+                )
+            labels.append(_label(row.pop(place).strip(), numbers, rows.line_num, label))
+            columns = header[:place] + header[place + 1 :]
+            inputs.append([_number(v, rows.line_num, c) for v, c in zip(row, columns, strict=True)])
+    x = np.array(inputs, dtype=np.float64)
+    return Split(Labelled(x, np.array(labels, dtype=np.int64)), None, tuple(numbers))
+
+
+def read_digits() -> Split:
+    """The 1797 handwritten digits of scikit-learn, as images of 8×8 bytes."""
+    try:
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError as error:
+        raise ValueError("digits must have scikit-learn; pip install scikit-learn") from error
+    bunch = load_digits()
+    x = np.round(np.asarray(bunch.images) * (255 / 16)).astype(np.uint8)[..., None]
+    return Split(Labelled(x, np.asarray(bunch.target, dtype=np.int64)), None, class_names(10))
+
+
+def _label(text: str, numbers: Mapping[str, int], line: int, column: str) -> int:
+    if text not in numbers:
+        known = ", ".join(list(numbers)[:5]) + (", ..." if len(numbers) > 5 else "")
+        raise ValueError(
+            f"line {line}, column {column!r} must be one of the classes {known}, got {text!r}"
+        )
+    return numbers[text]
+
+
+def _number(text: str, line: int, column: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"line {line}, column {column!r} must be a finite number, got {text!r}")
+    return number
+
+
+def _part(arrays: Mapping[str, npt.NDArray[Any]], x: str, y: str, classes: int) -> Labelled:
+    inputs, labels = arrays[x], arrays[y]
+    if inputs.ndim not in (2, 3, 4) or not np.issubdtype(inputs.dtype, np.number):
+        raise ValueError(
+            f"{x} must hold numbers: records × columns, or records × height × width (× channels), "
+            f"got {inputs.dtype} of shape {inputs.shape}"
+        )
+    if inputs.dtype != np.uint8:
+        inputs = inputs.astype(np.float64)
+        if not np.isfinite(inputs).all():
+            record = int(np.argwhere(~np.isfinite(inputs))[0][0])
+            raise ValueError(f"{x} must hold finite numbers, got another in record {record}")
+    if labels.shape != inputs.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(
+            f"{y} must hold one whole number for each of the {len(inputs)} records, got "
+            f"{labels.dtype} of shape {labels.shape}"
+        )
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        raise ValueError(
+            f"{y} must be from 0 to {classes - 1}, got {labels[wrong[0]]} in record {wrong[0]}"
+        )
+    return Labelled(inputs, labels.astype(np.int64))

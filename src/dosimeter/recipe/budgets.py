@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budgets: the gate of a config, and what it affords, said before the data are touched.
+
+A budget that does not pay for one step is refused here, with the nearest that pays for all
+of them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dosimeter.accounting import Filter, Gate, Odometer
+from dosimeter.accounting.account import largest
+from dosimeter.rdp import Cost, Gaussian, SampledGaussian
+from dosimeter.recipe.config import Budget, Config, Signal
+from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
+from dosimeter.training.settings import StepSettings
+
+if TYPE_CHECKING:
+    from dosimeter.ledger import Budget as SharedBudget
+
+_MOST_NOISE = 1e4
+_MOST_EPSILON = 1e4
+
+
+@dataclass(frozen=True)
+class Account:
+    """An open gate and what it promises.
+
+    Attributes:
+        gate: What every step is charged to.
+        kind: "filter", "odometer" or "ledger".
+        limit: The epsilon never to be passed; None for an odometer.
+        delta: The delta of the guarantee.
+    """
+
+    gate: Gate
+    kind: str
+    limit: float | None
+    delta: float
+
+
+@contextmanager
+def opened(config: Config) -> Iterator[Account]:
+    """The gate that [budget] describes."""
+    budget = config.budget
+    if budget.kind == "ledger":
+        with _ledger(budget, f"dosimeter train: {config.output.folder}") as account:
+            yield account
+        return
+    assert budget.delta is not None
+    if budget.epsilon is None:
+        yield Account(Odometer(budget.delta), "odometer", None, budget.delta)
+    else:
+        gate = Filter(budget.epsilon, budget.delta)
+        yield Account(gate, "filter", budget.epsilon, budget.delta)
+
+
+@contextmanager
+def _ledger(budget: Budget, purpose: str) -> Iterator[Account]:
+    try:
+        from dosimeter.ledger import Ledger
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"budget.ledger must have {error.name}; pip install 'dosimeter[ledger]'"
+        ) from error
+    url = budget.ledger or os.environ.get("DOSIMETER_DB")
+    if not url:
+        raise ValueError("budget.ledger must be given, or DOSIMETER_DB set in the environment")
+    with Ledger.open(url) as ledger:
+        shared = ledger[budget.name or ""]
+        standing = shared.statement()
+        limit = standing.limit if standing.limit < math.inf else None
+        delta = standing.delta + standing.approx_delta
+        yield Account(_Noted(shared, purpose), "ledger", limit, delta)
+
+
+class _Noted:
+    """A budget of a ledger whose journal says what each spend was for, and who made it."""
+
+    def __init__(self, budget: SharedBudget, purpose: str) -> None:
+        self._budget, self._purpose = budget, purpose
+        self._actor = os.environ.get("DOSIMETER_ACTOR") or os.environ.get("USER") or ""
+
+    def admits(self, cost: Cost, count: int = 1) -> bool:
+        """Whether a spend of this would be accepted now; changes nothing."""
+        return self._budget.admits(cost, count)
+
+    def spend(self, cost: Cost, count: int = 1) -> object:
+        """Spends, or raises BudgetExceeded and changes nothing."""
+        return self._budget.spend(cost, count, purpose=self._purpose, actor=self._actor)
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent so far by all, rounded up."""
+        return self._budget.epsilon
+
+    def guarantee(self) -> object:
+        """What holds for everything spent from the budget."""
+        return self._budget.guarantee()
+
+
+def policies(config: Config) -> list[Policy]:
+    """The policy and the stop rule of a config, fresh."""
+    made: list[Policy] = []
+    if config.policy is not None:
+        kinds: dict[str, Callable[..., Policy]] = {
+            "adapt_noise": AdaptNoise,
+            "adapt_batch": AdaptBatch,
+            "lower_noise": LowerNoise,
+        }
+        try:
+            made.append(kinds[config.policy.kind](**config.policy.given))
+        except ValueError as error:
+            raise ValueError(f"policy.{error}") from error
+    if config.stop is not None:
+        stop = config.stop
+        made.append(StopEarly(stop.target, stop.patience, every=stop.every))
+    return made
+
+
+class Plan:
+    """What a config asks of its budget, for a number of private records.
+
+    Raises:
+        ValueError: The batch is larger than the data, or no noise makes the epochs fit.
+    """
+
+    def __init__(self, config: Config, records: int) -> None:
+        batch = config.training.batch_size
+        if not batch <= records:
+            raise ValueError(
+                f"training.batch_size must be at most the {records} private records, got {batch}"
+            )
+        self._config, self.records = config, records
+        self.epochs = config.training.epochs
+        self.steps_per_epoch = -(-records // batch)
+
+    @property
+    def steps(self) -> int:
+        """How many steps all epochs take."""
+        return self.epochs * self.steps_per_epoch
+
+    @property
+    def given_noise(self) -> float | None:
+        """The noise of the first step if the config says it."""
+        begun = next((p.start for p in policies(self._config) if isinstance(p, LowerNoise)), None)
+        return begun or self._config.training.noise_multiplier
+
+    @cached_property
+    def noise(self) -> float:
+        """The noise of the first step: as given, or the least with which a filter lasts."""
+        if self.given_noise is not None:
+            return self.given_noise
+        epsilon, delta = self._config.budget.epsilon, self._config.budget.delta
+        assert epsilon is not None
+        assert delta is not None
+        trial = Filter(epsilon, delta)
+        self._pay_readings(trial)
+        noise = self._least_noise(trial)
+        if noise is None:
+            raise ValueError(
+                f"budget.epsilon must pay for {self.steps} steps and the readings of the signal, "
+                f"got {epsilon:g}, which no noise fits into; take fewer epochs, or a signal "
+                "with more noise"
+            )
+        return noise
+
+    def cost(self, noise: float) -> SampledGaussian:
+        """What a step costs."""
+        return StepSettings(noise, self._config.training.batch_size, self.records).cost
+
+    def lasts(self, account: Account) -> float:
+        """How many epochs the budget pays for at the first noise; infinite for an odometer.
+
+        Raises:
+            ValueError: Not even one step.
+        """
+        if account.limit is None:
+            return math.inf
+        gate, cost = account.gate, self.cost(self.noise)
+        steps = largest(lambda count: gate.admits(cost, count))
+        if steps:
+            return steps / self.steps_per_epoch
+        key = "budget.name" if account.kind == "ledger" else "budget.epsilon"
+        noise, epsilon = self._least_noise(gate), self._least_epsilon(cost, account.delta)
+        ways = [f"noise_multiplier {noise:g}"] if noise is not None else []
+        ways += [f"epsilon {epsilon:g}"] if epsilon is not None else []
+        raise ValueError(
+            f"{key} must pay for one step of noise_multiplier {self.noise:g} at sample rate "
+            f"{cost.sample_rate:.3g}, got epsilon {account.limit:g}, of which "
+            f"{gate.epsilon:.3g} is spent; {self.epochs} epochs "
+            + (f"fit from {' or '.join(ways)} on" if ways else "fit into no budget")
+        )
+
+    def _pay_readings(self, gate: Filter) -> None:
+        """Puts aside what the readings of a private signal cost, where they fit."""
+        signal, every = self._config.signal or Signal(), [p.every for p in policies(self._config)]
+        due = sum(self.epochs // gap for gap in every)
+        if len(every) > 1:
+            due -= self.epochs // math.lcm(*every)
+        cost = Gaussian(signal.noise_multiplier)
+        if due and not signal.public and gate.admits(cost, due):
+            gate.spend(cost, due)
+
+    def _least_noise(self, gate: Gate) -> float | None:
+        """The least noise, to about one part in a thousand, with which all steps fit."""
+        return _least(lambda noise: gate.admits(self.cost(noise), self.steps), _MOST_NOISE)
+
+    def _least_epsilon(self, cost: SampledGaussian, delta: float) -> float | None:
+        """The least epsilon of a filter that all steps fit into."""
+        return _least(
+            lambda epsilon: Filter(epsilon, delta).admits(cost, self.steps), _MOST_EPSILON
+        )
+
+
+def _least(enough: Callable[[float], bool], most: float) -> float | None:
+    """The least number with three digits or so that is enough; None if `most` is not."""
+    if not enough(most):
+        return None
+    low, high = 1e-3, most
+    while high / low > 1.0005:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    digits = 3 - math.floor(math.log10(high))
+    rounded = math.ceil(high * 10**digits) / 10**digits
+    return rounded if enough(rounded) else high

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""train: a run as its config describes it, from the data to the results in its folder.
+
+Nothing leaves the process before the spends that paid for it are kept: a ledger keeps each
+as it is made, and for a filter or an odometer of the run's own the checkpoint does, which is
+written before an epoch is shown. A process that is killed in the middle of an epoch has shown
+nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from dosimeter import __version__
+from dosimeter.errors import StateError
+from dosimeter.recipe import words
+from dosimeter.recipe.budgets import Account, Plan, opened, policies
+from dosimeter.recipe.config import Config, Signal
+from dosimeter.recipe.datasets import Records, load
+from dosimeter.recipe.folder import RunFolder
+from dosimeter.recipe.networks import Network, build
+from dosimeter.training import CorrectCount, History, MeanLoss, PrivateEngine, fit
+
+INTERRUPTED = "it was interrupted"
+
+_SEED_WARNING = (
+    "warning: training.seed makes the noise predictable: whoever knows the seed can take it off. "
+    "Leave it out for anything private."
+)
+
+
+def train(
+    config: Config,
+    text: str,
+    *,
+    resume: bool = False,
+    progress: bool = True,
+    note: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Trains as the config says, or goes on, and writes the results.
+
+    Args:
+        config: What to do.
+        text: The file it was read from, kept in the folder.
+        resume: Whether to go on with the run in the folder.
+        progress: Whether to show a live line.
+        note: Told what someone should know beforehand.
+
+    Returns:
+        What run.json holds; "finished" is false after an interruption.
+    """
+    folder = RunFolder(config.output.folder)
+    folder.require(text, resume=resume)
+    ended = folder.finished() if resume else None
+    if ended is not None:
+        note(f"{folder.path} is finished; nothing is left to resume")
+        return ended
+    if config.training.seed is not None:
+        note(_SEED_WARNING)
+        torch.manual_seed(config.training.seed)
+    records = load(config.data)
+    network = build(config.model, records)
+    plan = Plan(config, len(records.private))
+    with opened(config) as account:
+        _require_affordable(plan, account, folder.saved_history() if resume else None, note)
+        run = _Run(config, folder, records, network, plan, account)
+        with folder.held(text, resume=resume), _interruptible(note) as started:
+            return run.write(run.fit(started, progress=progress))
+
+
+def _require_affordable(
+    plan: Plan, account: Account, saved: History | None, note: Callable[[str], None]
+) -> None:
+    """Refuses a budget that pays for nothing, and one that has forgotten what was spent."""
+    if account.delta * plan.records >= 1:
+        note(
+            f"warning: delta {account.delta:g} promises little to {plan.records} records; take one "
+            "well below one over their number"
+        )
+    if saved is None:
+        epochs = plan.lasts(account)
+        if plan.given_noise is None:
+            note(
+                f"note: noise_multiplier {plan.noise:g} lets the budget last for {plan.epochs} "
+                "epochs"
+            )
+        elif epochs < plan.epochs:
+            note(
+                f"note: at noise_multiplier {plan.noise:g} the budget lasts for about "
+                f"{epochs:.1f} of {plan.epochs} epochs"
+            )
+    elif account.kind == "ledger" and not account.gate.epsilon >= saved.epsilon:
+        raise StateError(
+            f"budget.name must be the budget that the run spent epsilon {saved.epsilon:.4g} from, "
+            f"got one with {account.gate.epsilon:.4g} spent"
+        )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """All that a run needs, checked and ready."""
+
+    config: Config
+    folder: RunFolder
+    records: Records
+    network: Network
+    plan: Plan
+    account: Account
+
+    def fit(self, started: Callable[[PrivateEngine], None], *, progress: bool) -> History:
+        """Trains, from the checkpoint on if there is one."""
+        training, public = self.config.training, self.records.public
+        options: dict[str, Any] = {}
+        if training.physical_batch_size is not None:
+            options["physical_batch_size"] = training.physical_batch_size
+        return fit(
+            self.network.trained,
+            self.network.prepared(self.records.private),
+            self.account.gate,
+            epochs=training.epochs,
+            noise_multiplier=self.plan.noise,
+            batch_size=training.batch_size,
+            max_grad_norm=training.max_grad_norm,
+            optimizer=lambda parameters: torch.optim.SGD(
+                parameters, lr=training.learning_rate, momentum=training.momentum
+            ),
+            policy=policies(self.config),
+            signal=_signal(self.config),
+            public=None if public is None else self.network.prepared(public),
+            started=started,
+            progress=progress,
+            name=self.folder.path.name,
+            seed=training.seed,
+            checkpoint=self.folder.checkpoint,
+            spends_kept=self.account.kind == "ledger",
+            **options,
+        )
+
+    def write(self, history: History) -> dict[str, Any]:
+        """Writes the results, run.json last: it says that the others are there."""
+        config, account, folder = self.config, self.account, self.folder
+        public = 0 if self.records.public is None else len(self.records.public)
+        folder.write_weights(self.network.whole)
+        folder.write_history(history)
+        folder.write("guarantee.txt", words.page(config, account, history, public=public))
+        result = {
+            "name": folder.path.name,
+            "limit": account.limit,
+            "delta": account.delta,
+            "kind": account.kind,
+            "guarantee": history.guarantee,
+            "in_words": words.in_words(account),
+            "records": history.records,
+            "model": config.model.kind,
+            "data": config.data.path or config.data.kind,
+            "seed": config.training.seed,
+            "dosimeter": __version__,
+            "folder": str(folder.path),
+            "epsilon": account.gate.epsilon,
+            "accuracy": history.accuracy,
+            "epochs": len(history),
+            "steps": history.steps,
+            "ended": history.ended,
+            "finished": history.ended != INTERRUPTED,
+        }
+        folder.write("run.json", json.dumps(result, indent=1) + "\n")
+        return result
+
+
+def _signal(config: Config) -> CorrectCount | MeanLoss | None:
+    if config.policy is None and config.stop is None:
+        return None
+    asked = config.signal or Signal()
+    shared: dict[str, Any] = {"noise_multiplier": asked.noise_multiplier, "public": asked.public}
+    if asked.kind == "correct_count":
+        return CorrectCount(**shared)
+    return MeanLoss(**shared) if asked.bound is None else MeanLoss(**shared, bound=asked.bound)
+
+
+@contextmanager
+def _interruptible(note: Callable[[str], None]) -> Iterator[Callable[[PrivateEngine], None]]:
+    """Lets Ctrl-C end a run after the step at hand; a second one kills the process."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def started(engine: PrivateEngine) -> None:
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            engine.stop(INTERRUPTED)
+            note("stopping after this step; Ctrl-C again kills")
+
+        signal.signal(signal.SIGINT, stop)
+
+    try:
+        yield started
+    finally:
+        signal.signal(signal.SIGINT, before)
