@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line (extra: cli). Commands talk; the library computes."""
+"""The command line (extra: cli). Commands talk; the library computes.
+
+Nothing heavy is imported before a command runs, so that help and completion come at once.
+"""
 
 
 def main() -> None:
@@ -10,4 +13,4 @@ def main() -> None:
         raise SystemExit(
             f"error: the command line needs {error.name}; pip install 'dosimeter[cli,ledger]'"
         ) from None
-    app()
+    app(prog_name="dosimeter")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from dosimeter.accounting.classic import Validity
     from dosimeter.ledger import Entry, Receipt, Statement
 
 _BAR = 32
@@ -92,6 +94,43 @@ def print_entries(entries: list[Entry]) -> None:
             _text(entry.actor),
             _text(entry.purpose[:200]),
         )
+    _console().print(table)
+
+
+def print_rules(
+    title: str, headings: tuple[str, str], rows: list[tuple[str, str, str, Validity]]
+) -> None:
+    """Rules of accounting with two figures each, and when these hold."""
+    from dosimeter.accounting.classic import Validity
+
+    worth = {
+        Validity.ANYTIME: "sound at any stop",
+        Validity.FILTER: "sound as a filter",
+        Validity.FIXED: "if fixed beforehand",
+        Validity.UNSOUND: "[red]UNSOUND[/red]",
+    }
+    print_table(
+        title,
+        ("rule", *headings, "holds"),
+        [(rule, one, other, worth[validity]) for rule, one, other, validity in rows],
+        right=headings,
+    )
+
+
+def print_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+) -> None:
+    """A table under its title, without lines."""
+    _console().print(Text(f"{title}\n"), style="bold", soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left")
+    for row in rows:
+        table.add_row(*row)
     _console().print(table)
 
 
