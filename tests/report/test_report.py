@@ -154,7 +154,8 @@ class TestPage:
         assert "&lt;script&gt;" in text
 
     def test_without_public_data_there_is_no_accuracy(self, report):
-        text = report((history(accuracy=None, loss=None, signal=None), None))
+        for missing in (None, math.nan):
+            text = report((history(accuracy=missing, loss=None, signal=None), None))
         assert "No public data was given" in text
         assert text.count("<figure>") == 3
         assert "<th>accuracy</th>" not in text

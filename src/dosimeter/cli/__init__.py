@@ -4,6 +4,9 @@
 Nothing heavy is imported before a command runs, so that help and completion come at once.
 """
 
+import io
+import sys
+
 
 def main() -> None:
     """Runs the `dosimeter` command."""
@@ -13,4 +16,8 @@ def main() -> None:
         raise SystemExit(
             f"error: the command line needs {error.name}; pip install 'dosimeter[cli,ledger]'"
         ) from None
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a letter shows its code; that is no reason to fail.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="dosimeter")

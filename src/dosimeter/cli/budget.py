@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help=f"Durable privacy budgets, shared by many.\n\n{EXIT_CODES}",
+    help=f"""Durable privacy budgets, shared by many.
+
+\b
+Example:
+  dosimeter budget create patients --epsilon 3 --delta 1e-6
+  dosimeter budget spend patients --gaussian 20
+  dosimeter budget show patients
+
+{EXIT_CODES}""",
 )
 
 Db = Annotated[

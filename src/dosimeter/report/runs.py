@@ -157,14 +157,14 @@ def _positive(value: Any) -> float | None:
 
 def _epoch(values: Mapping[str, Any]) -> Epoch:
     signal = values["signal"]
-    accuracy = values["accuracy"]
+    accuracy = math.nan if values["accuracy"] is None else float(values["accuracy"])
     return Epoch(
         epoch=int(values["epoch"]),
         steps=int(values["steps"]),
         epsilon=_charged(values["epsilon"]),
         noise_multiplier=float(values["noise_multiplier"]),
         batch_size=int(values["batch_size"]),
-        accuracy=None if accuracy is None else float(accuracy),
+        accuracy=None if math.isnan(accuracy) else accuracy,
         signal=None if signal is None else _signal(signal),
     )
 
