@@ -50,6 +50,7 @@ class TestWalk:
         assert re.search(r"█+░+ 25\.8%", shown)
         assert "affordable  17 more of Gaussian(noise_multiplier=20.0)" in shown
         table = run("history", "patients").output
+        assert "gaussian 20" in table
         assert "mean age" in table
         assert "ada" in table
         assert "all 2 entries fit" in run("verify").output
@@ -145,6 +146,8 @@ class TestCosts:
         from dosimeter.rdp.plain import from_plain
 
         assert from_plain(line["cost"]) == cost
+        if option in ("--gaussian", "--laplace", "--sampled-gaussian", "--pure"):
+            assert f"{option[2:]} {value.removesuffix('.0')}" in run("history", "b").output
 
     @pytest.mark.usefixtures("patients")
     @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
+from dosimeter.report.figures import at_most
 from dosimeter.training import AdaptNoise, CorrectCount, History, Policy, StopEarly, fit
 
 EPSILON, DELTA = 4.0, 1e-5
@@ -118,7 +119,7 @@ def row(way: Way, histories: list[History]) -> tuple[str, str, str, str]:
     return (
         way.name,
         f"{statistics.mean(accuracy):.1f} % ({min(accuracy):.1f} to {max(accuracy):.1f})",
-        f"{statistics.mean(epsilon):.2f} (at most {max(epsilon):.2f})",
+        f"{statistics.mean(epsilon):.2f} (at most {at_most(max(epsilon))})",
         f"{statistics.mean(epochs):.0f} ({min(epochs)} to {max(epochs)})",
     )
 

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from dosimeter.cli.costs import OPTIONS
 
 if TYPE_CHECKING:
     from dosimeter.accounting.classic import Validity
@@ -86,10 +88,10 @@ def print_entries(entries: list[Entry]) -> None:
     for entry in entries:
         table.add_row(
             str(entry.sequence),
-            entry.time[:19].replace("T", " "),
+            entry.time[:16].replace("T", " "),
             str(entry.kind),
             f"{entry.count:,}" if entry.count else "",
-            _text(str(entry.priced()) if entry.cost else ""),
+            _text(_short(entry.cost) if entry.cost else ""),
             f"{entry.epsilon:.4f}",
             _text(entry.actor),
             _text(entry.purpose[:200]),
@@ -132,6 +134,15 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     _console().print(table)
+
+
+def _short(cost: Mapping[str, Any]) -> str:
+    """A plain cost as `dosimeter budget spend` takes it; one with lists only by its kind."""
+    for option, (kind, fields) in OPTIONS.items():
+        if cost["kind"] == kind:
+            numbers = ",".join(f"{cost[field]:g}" for field in fields)
+            return f"{option.replace('_', '-')} {numbers}"
+    return str(cost["kind"])
 
 
 def _delta(one: Statement) -> str:
