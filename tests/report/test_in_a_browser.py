@@ -43,7 +43,7 @@ def page(tmp_path):
     long = "a long name_without_any_place_to_break_it_that_is_wider_than_the_screen_of_a_phone"
     folders = [
         save_run(tmp_path / "a", history(30), {"name": "fixed noise", "limit": 4.0}),
-        save_run(tmp_path / "b", history(40), {"name": long, "limit": 4.0}),
+        save_run(tmp_path / "b", history(40), {"name": long, "limit": 3.5}),
         save_run(tmp_path / "c", history(20, ODOMETER), {"name": "early stopping"}),
     ]
     write(folders, tmp_path / "report.html")

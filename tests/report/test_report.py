@@ -187,6 +187,10 @@ class TestPage:
         assert "limit 2, a" in text
         assert "limit 3, b" in text
 
+    def test_a_shared_budget_is_not_said_to_begin_at_nothing(self, report):
+        assert "before: ε spent 0" in report((history(), None))
+        assert "before: ε spent 0" not in report((history(), {"kind": "ledger"}))
+
     def test_a_seed_is_warned_of(self, report):
         assert "there is no privacy" in report((history(), {"seed": 0}))
         assert "there is no privacy" not in report((history(), {"seed": None}))

@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dosimeter.cli.costs import cost_from
+from dosimeter.cli.database import DEFAULT_DB, Db, opened
 from dosimeter.cli.outcome import EXIT_CODES, ExitCode, print_json
-
-if TYPE_CHECKING:
-    from dosimeter.ledger import Ledger
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,42 +29,10 @@ Example:
 {EXIT_CODES}""",
 )
 
-Db = Annotated[
-    str,
-    typer.Option(
-        "--db",
-        envvar="DOSIMETER_DB",
-        help="Database URL, or the path of an SQLite file.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Name = Annotated[str, typer.Argument(help="Name of the budget.")]
 Purpose = Annotated[str, typer.Option(help="What for, in words.")]
 Actor = Annotated[str, typer.Option(envvar=["DOSIMETER_ACTOR", "USER"], help="Who.")]
-DEFAULT_DB = "sqlite:///budgets.db"
-
-
-@contextmanager
-def opened(db: str, *, make: bool = False) -> Iterator[Ledger]:
-    """The ledger; a file that is not there is made only where budgets are put in."""
-    from dosimeter.ledger import Ledger, LedgerUnavailable
-
-    file = _file(db)
-    if file is not None and not make and not file.exists():
-        raise LedgerUnavailable(
-            f"database must exist, got {str(file)!r}; name it by --db or DOSIMETER_DB, or make "
-            "one with dosimeter budget create"
-        )
-    with Ledger.open(db) as ledger:
-        yield ledger
-
-
-def _file(db: str) -> Path | None:
-    """The SQLite file that a URL names, if it names one."""
-    if "://" not in db:
-        return Path(db)
-    name = db.partition(":///")[2].partition("?")[0]
-    return Path(name) if db.startswith("sqlite") and name not in ("", ":memory:") else None
 
 
 @app.command()

@@ -50,16 +50,7 @@ def compare(
     from dosimeter.compare import compare as compared
 
     rows = _schedule(schedule, sample_rate, noise_multiplier, steps)
-    if plot is not None:
-        import matplotlib  # noqa: F401  (before the work, not after it)
-
-        from dosimeter.compare.plot import SUFFIXES
-
-        if plot.suffix.lower() not in SUFFIXES:
-            raise ValueError(f"plot must end in {', '.join(SUFFIXES)}, got {plot.name!r}")
-    for file in (plot, csv):
-        if file is not None and not file.parent.is_dir():
-            raise ValueError(f"{file} must be in a folder that exists, got {str(file.parent)!r}")
+    _require_writable(plot, csv)
     with waiting("comparing") as tell:
         result = compared(rows, delta, points=points, menu=menu, progress=tell)
     if as_json:
@@ -74,6 +65,20 @@ def compare(
 
         save_plot(result, plot)
         typer.echo(f"picture written to {plot}", err=as_json)
+
+
+def _require_writable(plot: Path | None, csv: Path | None) -> None:
+    """Raises what would go wrong with the files, before the work instead of after it."""
+    if plot is not None:
+        import matplotlib  # noqa: F401
+
+        from dosimeter.compare.plot import SUFFIXES
+
+        if plot.suffix.lower() not in SUFFIXES:
+            raise ValueError(f"plot must end in {', '.join(SUFFIXES)}, got {plot.name!r}")
+    for file in (plot, csv):
+        if file is not None and not file.parent.is_dir():
+            raise ValueError(f"{file} must be in a folder that exists, got {str(file.parent)!r}")
 
 
 def _schedule(

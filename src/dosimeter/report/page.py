@@ -83,7 +83,7 @@ def _card(run: Run, index: int) -> str:
     meter = ""
     if run.limit is not None:
         share = min(1.0, run.epsilon / run.limit)
-        spent += f" of {number(run.limit)}"
+        spent += f" of {at_most(run.limit)}"
         meter = f'<div class="meter s{style}"><div style="width:{100 * share:.1f}%"></div></div>'
     steps = sum(epoch.steps for epoch in run.epochs)
     ended = f" Ended because {_safe(run.ended)}." if run.ended else ""

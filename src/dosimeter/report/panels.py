@@ -6,7 +6,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator, Sequence
 
-from dosimeter.report.figures import number
+from dosimeter.report.figures import at_most, number
 from dosimeter.report.runs import Epoch, Run
 from dosimeter.report.svg import Axes, Guide, Line, Point, draw, swatch
 
@@ -15,27 +15,43 @@ Value = Callable[[Epoch], float | None]
 
 def panels(runs: Sequence[Run]) -> Iterator[str]:
     """Accuracy over epochs and over epsilon, the budget, signals, noise and batch size."""
-    epoch: Value = lambda e: float(e.epoch)  # noqa: E731
-    epsilon: Value = lambda e: e.epsilon  # noqa: E731
-    percent: Value = lambda e: None if e.accuracy is None else 100 * e.accuracy  # noqa: E731
+    accuracy = "accuracy on public data, %"
     yield _panel(
-        "Accuracy over time", runs, Axes("epoch", "accuracy on public data, %", zero=False),
-        (epoch, percent),
-    )  # fmt: skip
-    yield _panel(
-        "Accuracy for its price", runs,
-        Axes("ε spent", "accuracy on public data, %", zero=False, whole=False), (epsilon, percent),
-    )  # fmt: skip
-    yield _panel("The budget burned", runs, Axes("epoch", "ε spent"), (epoch, epsilon), budget=True)
+        "Accuracy over time", runs, Axes("epoch", accuracy, zero=False), (_epoch, _percent)
+    )
+    price = Axes("ε spent", accuracy, zero=False, whole=False)
+    yield _panel("Accuracy for its price", runs, price, (_epsilon, _percent))
+    yield _budget(runs)
     yield from _signals(runs)
-    yield _panel(
-        "Noise", runs, Axes("epoch", "noise multiplier"), (epoch, lambda e: e.noise_multiplier),
-        steps=True,
-    )  # fmt: skip
-    yield _panel(
-        "Batch size", runs, Axes("epoch", "expected records a step"),
-        (epoch, lambda e: float(e.batch_size)), steps=True,
-    )  # fmt: skip
+    noise = Axes("epoch", "noise multiplier")
+    yield _panel("Noise", runs, noise, (_epoch, lambda e: e.noise_multiplier), steps=True)
+    batch = Axes("epoch", "expected records a step")
+    yield _panel("Batch size", runs, batch, (_epoch, lambda e: float(e.batch_size)), steps=True)
+
+
+def _epoch(epoch: Epoch) -> float:
+    return float(epoch.epoch)
+
+
+def _epsilon(epoch: Epoch) -> float:
+    return epoch.epsilon
+
+
+def _percent(epoch: Epoch) -> float | None:
+    return None if epoch.accuracy is None else 100 * epoch.accuracy
+
+
+def _budget(runs: Sequence[Run]) -> str:
+    """Epsilon spent, and the limits."""
+    axes = Axes("epoch", "ε spent")
+    lines = []
+    for index, run in enumerate(runs):
+        line = _line(run, index, axes, (_epoch, _epsilon), steps=False)
+        # A budget of its own was whole before the first epoch; a shared one may not have been.
+        if line.points and run.kind != "ledger":
+            line = Line(index, (Point(0, 0, f"{run.name}, before: ε spent 0"), *line.points))
+        lines.append(line)
+    return _figure("The budget burned", runs, axes, lines, _limits(runs))
 
 
 def _signals(runs: Sequence[Run]) -> Iterator[str]:
@@ -48,7 +64,7 @@ def _signals(runs: Sequence[Run]) -> Iterator[str]:
         def value(e: Epoch, name: str = name) -> float | None:
             return e.signal.shown if e.signal is not None and e.signal.name == name else None
 
-        yield _panel("What the policy saw", runs, axes, (lambda e: float(e.epoch), value))
+        yield _panel("What the policy saw", runs, axes, (_epoch, value))
 
 
 def _panel(
@@ -57,16 +73,21 @@ def _panel(
     axes: Axes,
     values: tuple[Value, Value],
     *,
-    budget: bool = False,
     steps: bool = False,
 ) -> str:
-    """A figure with its legend below, or nothing where there is nothing to draw."""
     lines = [_line(run, index, axes, values, steps=steps) for index, run in enumerate(runs)]
-    if budget:
-        # Nothing was spent before the first epoch.
-        lines = [Line(x.style, (Point(0, 0, "start: ε 0"), *x.points)) for x in lines if x.points]
-    drawing = draw(axes, lines, _limits(runs) if budget else ())
-    if not drawing or not any(line.points for line in lines):
+    return _figure(title, runs, axes, lines)
+
+
+def _figure(
+    title: str,
+    runs: Sequence[Run],
+    axes: Axes,
+    lines: Sequence[Line],
+    guides: Sequence[Guide] = (),
+) -> str:
+    """A figure with its legend below, or nothing where there is nothing to draw."""
+    if not any(line.points for line in lines):
         return ""
     keys = "".join(
         f'<span class="key">{swatch(line.style)}{html.escape(runs[line.style].name)}</span>'
@@ -74,7 +95,7 @@ def _panel(
         if line.points
     )
     legend = f"<figcaption>{keys}</figcaption>" if len(runs) > 1 else ""
-    return f"<figure><h3>{html.escape(title)}</h3>{drawing}{legend}</figure>"
+    return f"<figure><h3>{html.escape(title)}</h3>{draw(axes, lines, guides)}{legend}</figure>"
 
 
 def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, steps: bool) -> Line:
@@ -83,10 +104,9 @@ def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, step
     for epoch in run.epochs:
         x, y = across(epoch), up(epoch)
         if x is not None and y is not None:
-            says = f"{run.name}, epoch {epoch.epoch}: {axes.y} {number(round(y, 4))}"
-            if axes.x != "epoch":
-                says += f" at {axes.x} {number(round(x, 4))}"
-            points.append(Point(x, y, says))
+            said = at_most(y) if up is _epsilon else number(round(y, 4))
+            at = f" at ε {at_most(x)}" if across is _epsilon else ""
+            points.append(Point(x, y, f"{run.name}, epoch {epoch.epoch}: {axes.y} {said}{at}"))
     return Line(style, tuple(points), steps)
 
 
@@ -95,8 +115,12 @@ def _limits(runs: Sequence[Run]) -> list[Guide]:
     named = {index: run.limit for index, run in enumerate(runs) if run.limit is not None}
     if len(set(named.values())) == 1:
         limit = next(iter(named.values()))
-        return [Guide(limit, f"limit {number(limit)}")]
+        return [Guide(limit, f"limit {at_most(limit)}")]
     return [
-        Guide(limit, f"limit {number(limit)}, {runs[index].name}", index)
+        Guide(limit, f"limit {at_most(limit)}, {_clipped(runs[index].name)}", index)
         for index, limit in named.items()
     ]
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= 30 else name[:29] + "…"
