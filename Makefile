@@ -8,7 +8,7 @@ export PYTHONHASHSEED := 0
 .PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/python examples/demo.py
+	$(BIN)/dosimeter demo
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2

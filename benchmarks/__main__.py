@@ -11,12 +11,12 @@ import pathlib
 import platform
 import sys
 
-from benchmarks import core, ledger, training
+from benchmarks import core, face, ledger, training
 from benchmarks.measure import Result
 
 HERE = pathlib.Path(__file__).parent
 PACKAGES = ("dosimeter", "numpy", "scipy", "dp-accounting", "opacus", "torch", "sqlalchemy")
-SUITES = {"core": core.run, "training": training.run, "ledger": ledger.results}
+SUITES = {"core": core.run, "face": face.run, "training": training.run, "ledger": ledger.results}
 
 
 def machine() -> dict[str, object]:

@@ -1,23 +1,56 @@
-"""Every Python block in README and docs runs, and prints what the page says it prints."""
+"""Every block of Python and every command in README and docs runs, and prints what it says."""
 
 import contextlib
 import io
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", re.DOTALL)
-BLOCKS = [
-    pytest.param(code, expected, id=f"{page.name}-{number}")
-    for page in PAGES
-    for number, (code, expected) in enumerate(BLOCK.findall(page.read_text()), 1)
-]
+BLOCK = re.compile(r"```(\w+)\n(.*?)```(?:\s*```text\n(.*?)```)?", re.DOTALL)
+SHELLS = ("bash", "sh", "console")
+
+EXEMPT = {
+    "git clone": "the address is the reader's",
+    "make ": "builds an environment of its own, with packages from the network",
+    "pip install": "the packages are there, or the tests would not run",
+}
+"""Commands that are not run, and why."""
+
+ELSEWHERE = {"postgresql://ledger@db.example.org/privacy": "sqlite:///team.db"}
+"""A server that is not there is played by a file."""
+
+SLOW = ("dosimeter demo", "dosimeter plan", "dosimeter train")
+"""Commands that take long; pages with one of them are run with the slow tests."""
 
 
-@pytest.mark.parametrize(("code", "expected"), BLOCKS)
+def blocks(page, *languages):
+    """The code of a page, and what it is said to print."""
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [(code, said) for language, code, said in found if language in languages]
+
+
+def pages_with_commands():
+    for page in PAGES:
+        text = "".join(code for code, _ in blocks(page, *SHELLS))
+        slow = any(command in text for command in SLOW)
+        if text:
+            yield pytest.param(page, marks=pytest.mark.slow if slow else (), id=page.name)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        pytest.param(code, said, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, (code, said) in enumerate(blocks(page, "python"), 1)
+    ],
+)
 def test_code_blocks_run_and_print_what_they_say(code, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
@@ -27,10 +60,81 @@ def test_code_blocks_run_and_print_what_they_say(code, expected, tmp_path, monke
         assert out.getvalue() == expected
 
 
+@pytest.mark.parametrize("page", list(pages_with_commands()))
+def test_commands_run_and_print_what_they_say(page, tmp_path):
+    """All blocks of a page in one shell and one folder, as a reader types them."""
+    found = blocks(page, *SHELLS)
+    script = "".join(f"{runnable(code)}\necho '=== end of block'\n" for code, _ in found)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, (script, done.stdout, done.stderr)
+    printed = done.stdout.split("=== end of block\n")
+    for (_, said), out in zip(found, printed, strict=False):
+        if said:
+            assert [line.rstrip() for line in out.splitlines()] == said.splitlines()
+
+
+def runnable(code):
+    """The commands that are run, with what they cannot reach replaced."""
+    lines = [line for line in code.splitlines() if not line.startswith(tuple(EXEMPT))]
+    text = "\n".join(line.removeprefix("$ ") for line in lines)
+    for there, here in ELSEWHERE.items():
+        text = text.replace(there, here)
+    return text
+
+
+def environment(folder):
+    """A shell in which `dosimeter` is the one under test."""
+    program = folder / "bin" / "dosimeter"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\nfrom dosimeter.cli import main\n\nmain()\n", encoding="utf-8"
+    )
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    kept = {k: v for k, v in os.environ.items() if k not in ("DOSIMETER_DB", "COLUMNS")}
+    return {**kept, "PATH": path, "PYTHONIOENCODING": "utf-8"}
+
+
+def test_no_page_has_blocks_that_nothing_checks():
+    """A fence in another language would be code that no test runs."""
+    for page in PAGES:
+        languages = re.findall(r"^```(\w*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(languages) <= {"python", "text", "toml", "", *SHELLS}, page.name
+
+
+def test_every_command_has_an_entry_in_the_pages():
+    import typer
+
+    from dosimeter.cli.app import app
+
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for name in typer.main.get_command(app).commands:
+        assert f"dosimeter {name}" in text, name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_within_the_project_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        if anchor:
+            assert anchor in anchors(there), f"{target}#{anchor}"
+
+
+def anchors(page):
+    """The names of a page's headings, as they are made from their words."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_guarantee_table_names_tests_that_exist():

@@ -1,20 +1,40 @@
 """The examples run from start to end."""
 
+import hashlib
+import importlib.metadata
 import pathlib
+import re
 import subprocess
 import sys
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def test_adaptive_queries_end_with_a_picture(tmp_path):
-    out = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "queries.py")],
-        cwd=tmp_path,
+def run(name, *arguments, cwd):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name), *arguments],
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     ).stdout
-    assert "(2.0, 1e-06)-DP" in out
+
+
+def test_adaptive_queries_end_with_a_picture(tmp_path):
+    assert "(2.0, 1e-06)-DP" in run("queries.py", cwd=tmp_path)
     assert (tmp_path / "demo.png").stat().st_size > 10_000
+
+
+def test_the_picture_of_the_curve_rule_is_the_one_in_the_docs(tmp_path):
+    """To the byte, with the matplotlib that the project pins."""
+    run("curve_rule_figure.py", "fresh.svg", cwd=tmp_path)
+    fresh = (tmp_path / "fresh.svg").read_bytes()
+    assert b"<svg" in fresh
+    pinned = re.search(r"^matplotlib==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    if importlib.metadata.version("matplotlib") != pinned[1]:
+        pytest.skip("another matplotlib draws the same with other bytes")
+    kept = (ROOT / "docs" / "curve-rule.svg").read_bytes()
+    assert hashlib.sha256(fresh).hexdigest() == hashlib.sha256(kept).hexdigest()

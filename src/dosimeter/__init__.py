@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dosimeter: spend a differential-privacy budget adaptively, and stop when you like."""
+"""Dosimeter: spend a differential-privacy budget adaptively, and stop when you like.
 
+A name is loaded when it is first used, so that importing the package costs next to nothing:
+the command line answers `--help` without numpy.
+"""
+
+import importlib
 from typing import TYPE_CHECKING
 
-from dosimeter.accounting import Filter, Gate, Odometer
-from dosimeter.errors import BudgetExceeded, DosimeterError, StateError, UnsoundRuleWarning
-from dosimeter.rdp import (
-    ApproxDp,
-    Cost,
-    Curve,
-    Gaussian,
-    Laplace,
-    PureDp,
-    SampledGaussian,
-    Zcdp,
-)
-
 if TYPE_CHECKING:
-    from dosimeter.rdp import Event
+    from dosimeter.accounting import Filter, Gate, Odometer
+    from dosimeter.errors import BudgetExceeded, DosimeterError, StateError, UnsoundRuleWarning
+    from dosimeter.rdp import (
+        ApproxDp,
+        Cost,
+        Curve,
+        Event,
+        Gaussian,
+        Laplace,
+        PureDp,
+        SampledGaussian,
+        Zcdp,
+    )
 
 __version__ = "0.1.0.dev0"
 
@@ -40,10 +44,24 @@ __all__ = [
     "Zcdp",
 ]
 
+_HOMES = {
+    **dict.fromkeys(("Filter", "Gate", "Odometer"), "accounting"),
+    **dict.fromkeys(
+        ("BudgetExceeded", "DosimeterError", "StateError", "UnsoundRuleWarning"), "errors"
+    ),
+}
+"""Where a public name lives, if not among the costs in rdp."""
+
 
 def __getattr__(name: str) -> object:
-    if name == "Event":
-        from dosimeter.rdp import Event
-
-        return Event
+    if name in __all__:
+        home = importlib.import_module(f"dosimeter.{_HOMES.get(name, 'rdp')}")
+        # Kept, so that the next use is an ordinary look-up.
+        return globals().setdefault(name, getattr(home, name))
+    if name in ("accounting", "rdp", "errors"):
+        return importlib.import_module(f"dosimeter.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,18 +1,11 @@
-"""`dosimeter compare` on its own, as the root command registers it."""
+"""`dosimeter compare`: its table, its files and its JSON."""
+
+import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from dosimeter.cli import compare
-
-app = typer.Typer()
-app.command("compare")(compare.compare)
-
-
-@app.callback()
-def root():
-    """One command would otherwise be the root itself."""
+from dosimeter.cli.app import app
 
 
 def run(*arguments):
@@ -40,12 +33,24 @@ def test_takes_a_schedule_from_a_file(tmp_path):
     assert "epsilon of 150 steps" in done.output
 
 
+def test_programs_read_json():
+    done = run(*MECHANISM, "--no-menu", "--points", "3", "--json")
+    result = json.loads(done.stdout)
+    assert result["steps"] == [100, 200, 300]
+    exact = result["rules"][0]
+    assert exact["validity"] == "fixed"
+    assert exact["epsilon"] == exact["epsilons"][-1] > 0
+    assert {rule["epsilon"] for rule in result["rules"] if rule["rule"] == "basic composition"} == {
+        "inf"
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ([], "schedule must be given"),
         (["--steps", "3"], "schedule must be given"),
-        (["--schedule", "missing.csv"], "No such file"),
+        (["--schedule", "missing.csv"], "no such file"),
         (["--schedule", "x.csv", *MECHANISM], "not be given together"),
         ([*MECHANISM, "--plot", "x.gif"], "plot must end in"),
         (["--sample-rate", "0", "--noise-multiplier", "1", "--steps", "3"], "sample_rate must"),

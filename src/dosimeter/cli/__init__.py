@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line (extra: cli). Commands talk; the library computes."""
+"""The command line (extra: cli). Commands talk; the library computes.
+
+Nothing heavy is imported before a command runs, so that help and completion come at once.
+"""
+
+import io
+import sys
 
 
 def main() -> None:
@@ -10,4 +16,8 @@ def main() -> None:
         raise SystemExit(
             f"error: the command line needs {error.name}; pip install 'dosimeter[cli,ledger]'"
         ) from None
-    app()
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a letter shows its code; that is no reason to fail.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="dosimeter")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root command; each group of commands is a file beside this one."""
+"""The root command; each command, or group of commands, is a file beside this one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import Annotated
 
 import typer
 
-from dosimeter.cli import budget, compare, outcome, train
+from dosimeter.cli import attack, budget, compare, demo, outcome, plan, report, train
 
 app = typer.Typer(
     name="dosimeter",
+    cls=outcome.Root,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Spend a differential-privacy budget adaptively, and stop when you like.",
 )
-app.add_typer(budget.app, name="budget")
+app.command("demo")(demo.demo)
 app.command("compare")(compare.compare)
+app.command("plan")(plan.plan)
+app.command("attack")(attack.attack)
 app.command("train")(train.train)
+app.command("report")(report.report)
+app.add_typer(budget.app, name="budget")
 
 
 def _print_version(wanted: bool) -> None:
@@ -32,11 +35,17 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks of errors; may stand anywhere.")
+    ] = False,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Spend a differential-privacy budget adaptively, and stop when you like."""
-    outcome.debug = debug
+    """Spend a differential-privacy budget adaptively, and stop when you like.
+
+    \b
+    Example:
+      dosimeter demo --repeats 1
+    """

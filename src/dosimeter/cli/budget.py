@@ -4,54 +4,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from dosimeter.cli import outcome, tables
 from dosimeter.cli.costs import cost_from
+from dosimeter.cli.database import DEFAULT_DB, Db, opened
 from dosimeter.cli.outcome import EXIT_CODES, ExitCode, print_json
-
-if TYPE_CHECKING:
-    from dosimeter.ledger import Ledger
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help=f"Durable privacy budgets, shared by many.\n\n{EXIT_CODES}",
+    help=f"""Durable privacy budgets, shared by many.
+
+\b
+Example:
+  dosimeter budget create patients --epsilon 3 --delta 1e-6
+  dosimeter budget spend patients --gaussian 20
+  dosimeter budget show patients
+
+{EXIT_CODES}""",
 )
 
-Db = Annotated[
-    str,
-    typer.Option(
-        "--db",
-        envvar="DOSIMETER_DB",
-        help="Database URL, or the path of an SQLite file.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Name = Annotated[str, typer.Argument(help="Name of the budget.")]
 Purpose = Annotated[str, typer.Option(help="What for, in words.")]
 Actor = Annotated[str, typer.Option(envvar=["DOSIMETER_ACTOR", "USER"], help="Who.")]
-DEFAULT_DB = "sqlite:///budgets.db"
-
-
-@contextmanager
-def opened(db: str) -> Iterator[Ledger]:
-    """The ledger, with errors reported as the command line does."""
-    try:
-        from dosimeter.ledger import Ledger
-    except ModuleNotFoundError as error:
-        typer.echo(
-            f"error: the ledger needs {error.name}; pip install 'dosimeter[ledger]'", err=True
-        )
-        raise typer.Exit(ExitCode.USAGE) from error
-    with outcome.reported(), Ledger.open(db) as ledger:
-        yield ledger
 
 
 @app.command()
@@ -72,10 +53,18 @@ def create(
     db: Db = DEFAULT_DB,
     as_json: Json = False,
 ) -> None:
-    """Make a budget, or one for each block."""
-    with opened(db) as ledger:
-        if odometer == (epsilon is not None) or (odometer and block):
-            raise ValueError("give either --epsilon (and blocks if you like) or --odometer")
+    """Make a budget, or one for each block.
+
+    \b
+    Example:
+      dosimeter budget create patients --epsilon 3 --delta 1e-6
+      dosimeter budget create clicks --odometer --delta 1e-6
+    """
+    from dosimeter.cli import tables
+
+    if odometer == (epsilon is not None) or (odometer and block):
+        raise ValueError("budget must have either --epsilon (and blocks if you like) or --odometer")
+    with opened(db, make=True) as ledger:
         note: dict[str, Any] = dict(approx_delta=approx_delta, purpose=purpose, actor=actor)
         if epsilon is None:
             made = [ledger.create_odometer(name, delta, **note)]
@@ -91,18 +80,34 @@ def create(
 
 @app.command("list")
 def list_budgets(db: Db = DEFAULT_DB, as_json: Json = False) -> None:
-    """List the budgets."""
+    """List the budgets.
+
+    \b
+    Example:
+      dosimeter budget list --json
+    """
+    from dosimeter.cli import tables
+
     with opened(db) as ledger:
         statements = [ledger[name].statement() for name in ledger]
         if as_json:
             print_json([asdict(statement) for statement in statements])
         else:
             tables.print_budgets(statements)
+            if not statements:
+                typer.echo("no budgets yet; dosimeter budget create makes one", err=True)
 
 
 @app.command()
 def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
-    """Show one budget: what is spent, and what it still affords."""
+    """Show one budget: what is spent, and what it still affords.
+
+    \b
+    Example:
+      dosimeter budget show patients
+    """
+    from dosimeter.cli import tables
+
     with opened(db) as ledger:
         budget = ledger[name]
         statement = budget.statement()
@@ -126,13 +131,21 @@ def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
 @app.command()
 def spend(
     names: Annotated[list[str], typer.Argument(help="Names; all are spent from, or none.")],
-    gaussian: Annotated[str | None, typer.Option(metavar="NOISE")] = None,
-    laplace: Annotated[str | None, typer.Option(metavar="SCALE")] = None,
-    sampled_gaussian: Annotated[str | None, typer.Option(metavar="RATE,NOISE")] = None,
-    pure: Annotated[str | None, typer.Option(metavar="EPSILON")] = None,
-    approx: Annotated[str | None, typer.Option(metavar="EPSILON,DELTA")] = None,
-    zcdp: Annotated[str | None, typer.Option(metavar="RHO[,XI]")] = None,
-    cost: Annotated[str | None, typer.Option(metavar="JSON", help="A plain cost.")] = None,
+    gaussian: Annotated[
+        str | None, typer.Option(metavar="NOISE", help="Gaussian noise over sensitivity.")
+    ] = None,
+    laplace: Annotated[
+        str | None, typer.Option(metavar="SCALE", help="Laplace scale over sensitivity.")
+    ] = None,
+    sampled_gaussian: Annotated[
+        str | None, typer.Option(metavar="RATE,NOISE", help="A step of DP-SGD.")
+    ] = None,
+    pure: Annotated[str | None, typer.Option(metavar="EPSILON", help="A pure epsilon.")] = None,
+    approx: Annotated[
+        str | None, typer.Option(metavar="EPSILON,DELTA", help="An (epsilon, delta).")
+    ] = None,
+    zcdp: Annotated[str | None, typer.Option(metavar="RHO[,XI]", help="Concentrated DP.")] = None,
+    cost: Annotated[str | None, typer.Option(metavar="JSON", help="A cost as JSON.")] = None,
     count: Annotated[int, typer.Option(help="How many runs.")] = 1,
     key: Annotated[str | None, typer.Option(help="A retry with the same key spends once.")] = None,
     purpose: Purpose = "",
@@ -140,18 +153,26 @@ def spend(
     db: Db = DEFAULT_DB,
     as_json: Json = False,
 ) -> None:
-    """Spend before the data are touched."""
+    """Spend before the data are touched.
+
+    \b
+    Example:
+      dosimeter budget spend patients --gaussian 20 --purpose "mean age"
+      dosimeter budget spend patients --laplace 10 --count 3 --key job-12
+    """
+    from dosimeter.cli import tables
+
+    options = {
+        "gaussian": gaussian,
+        "laplace": laplace,
+        "sampled_gaussian": sampled_gaussian,
+        "pure": pure,
+        "approx": approx,
+        "zcdp": zcdp,
+        "cost": cost,
+    }
+    asked = cost_from(options)
     with opened(db) as ledger:
-        options = {
-            "gaussian": gaussian,
-            "laplace": laplace,
-            "sampled_gaussian": sampled_gaussian,
-            "pure": pure,
-            "approx": approx,
-            "zcdp": zcdp,
-            "cost": cost,
-        }
-        asked = cost_from(options)
         costs = dict.fromkeys(names, asked)
         receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
         for receipt in receipts.values():
@@ -168,7 +189,14 @@ def history(
     db: Db = DEFAULT_DB,
     as_json: Json = False,
 ) -> None:
-    """Show the last entries of the journal."""
+    """Show the last entries of the journal.
+
+    \b
+    Example:
+      dosimeter budget history patients --last 5
+    """
+    from dosimeter.cli import tables
+
     with opened(db) as ledger:
         entries = ledger[name].history(last)
         if as_json:
@@ -184,7 +212,12 @@ def verify(
     db: Db = DEFAULT_DB,
     as_json: Json = False,
 ) -> None:
-    """Replay journals and name the first entry that does not fit."""
+    """Replay journals and name the first entry that does not fit.
+
+    \b
+    Example:
+      dosimeter budget verify
+    """
     with opened(db) as ledger:
         found = [ledger.verify(name) for name in names or list(ledger)]
         for verification in found:
@@ -198,7 +231,12 @@ def verify(
 
 @app.command()
 def close(name: Name, purpose: Purpose = "", actor: Actor = "", db: Db = DEFAULT_DB) -> None:
-    """Stop a budget for good; it stays readable."""
+    """Stop a budget for good; it stays readable.
+
+    \b
+    Example:
+      dosimeter budget close clicks --purpose "study ended"
+    """
     with opened(db) as ledger:
         ledger.close(name, purpose=purpose, actor=actor)
         typer.echo(f"{name}: closed")
@@ -213,7 +251,12 @@ def export(
     ] = False,
     db: Db = DEFAULT_DB,
 ) -> None:
-    """Write the journal as lines of JSON."""
+    """Write the journal as lines of JSON.
+
+    \b
+    Example:
+      dosimeter budget export patients --move -o patients.jsonl
+    """
     with opened(db) as ledger:
         # A file that is there is never overwritten, and is made before the budget is closed.
         file = output.open("x", encoding="ascii", newline="\n") if output else None
@@ -227,8 +270,16 @@ def import_budget(
     source: Annotated[Path, typer.Argument(help="A file that export wrote, or - for input.")],
     db: Db = DEFAULT_DB,
 ) -> None:
-    """Add a budget from an export, after replaying every line."""
-    with opened(db) as ledger:
+    """Add a budget from an export, after replaying every line.
+
+    \b
+    Example:
+      dosimeter budget import patients.jsonl --db other.db
+    """
+    try:
         text = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="ascii")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source} must be what dosimeter budget export wrote") from error
+    with opened(db, make=True) as ledger:
         budget = ledger.import_journal(text.splitlines())
         typer.echo(f"{budget.name}: {budget.statement().entries} entries imported")

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a command ends: an exit code that programs can act on, and one line for people."""
+"""How a command ends: an exit code that programs can act on, and one line for people.
+
+Every command runs inside `Root`, so no command has to catch anything: it raises what the
+library raises.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-debug = False
-"""Whether errors are shown with their tracebacks; set by --debug."""
+UsageError: Any = typer.BadParameter.__bases__[0]
+"""What wrong options and commands raise; Typer does not export it by name."""
 
 
 class ExitCode(IntEnum):
@@ -32,48 +37,126 @@ EXIT_CODES = """Exit codes: 0 done; 1 something unexpected; 2 wrong usage or val
 3 refused, over budget or closed, and nothing changed; 4 no such budget, or the name or key
 is taken; 5 the journal does not verify; 6 the database cannot be used now."""
 
+_EXTRAS = {
+    "sqlalchemy": "ledger",
+    "psycopg": "ledger",
+    "torch": "torch",
+    "opacus": "torch",
+    "opendp": "torch",
+    "PIL": "torch",
+    "safetensors": "torch",
+    "matplotlib": "plot",
+    "rich": "cli",
+}
+"""Which extra of the package brings a module."""
 
-@contextmanager
-def reported() -> Iterator[None]:
-    """Turns errors of the library into an exit code and one line on standard error."""
-    try:
-        yield
-    except (typer.Exit, typer.Abort, KeyboardInterrupt, SystemExit):
-        raise
-    except Exception as error:
-        if debug:
-            raise
+
+class Root(TyperGroup):
+    """The root command: errors become one line and an exit code, tracebacks need --debug."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Runs the command line and leaves with its exit code."""
+        given = list(sys.argv[1:] if args is None else args)
+        # People add --debug where they stand, which is the end of the line.
+        asked = [word for word in given if word != "--debug"]
+        try:
+            code = super().main(asked, prog_name, complete_var, standalone_mode=False, **extra)
+        except Exception as error:
+            if len(asked) < len(given):
+                raise
+            code = tell(error)
+        sys.exit(code or ExitCode.DONE)
+
+
+def tell(error: Exception) -> int:
+    """Prints one line about an error; returns the exit code."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(str(error), err=True)
+        return ExitCode.USAGE
+    if isinstance(error, UsageError):
+        line, code = _misuse(error), ExitCode.USAGE
+    elif isinstance(error, typer.Abort):
+        line, code = "aborted; nothing more was done", ExitCode.CRASHED
+    elif isinstance(error, ModuleNotFoundError):
+        line, code = _missing(error), ExitCode.USAGE
+    else:
         code = _exit_code(error)
+        line = str(error)
         if code is ExitCode.CRASHED:
-            typer.echo(f"error: {type(error).__name__}: {_one_line(error)} (see --debug)", err=True)
-        else:
-            typer.echo(f"error: {_one_line(error)}", err=True)
-        raise typer.Exit(code) from error
+            line = f"{type(error).__name__}: {line} (--debug shows where)"
+        elif isinstance(error, OSError) and error.strerror:
+            named = f"{error.filename}: " if error.filename else ""
+            line = f"{named}{error.strerror.lower()}"
+    typer.echo(f"error: {_one_line(line)}", err=True)
+    return code
+
+
+def _misuse(error: Any) -> str:
+    """What was wrong with the words of a command, and where to read how they go."""
+    message = _condition(error) or error.format_message()
+    options = sorted(getattr(error, "possibilities", None) or [])
+    if options:
+        message = f"{error.message}. Did you mean {' or '.join(options)}?"
+    text = message[0].lower() + message[1:].strip().rstrip(".").replace(". Did", "; did")
+    command = "dosimeter" if error.ctx is None else error.ctx.command_path
+    return (text if text.endswith("?") else f"{text};") + f" see {command} --help"
+
+
+def _condition(error: Any) -> str | None:
+    """What a value must be, in the form of the library's own errors."""
+    details = getattr(error.__cause__, "errors", None)
+    if details is None or error.param is None:
+        return None
+    first = details()[0]
+    wanted = first["msg"].removeprefix("Input should be ").split(",")[0]
+    return f"{error.param.get_error_hint()} must be {wanted}, got {first['input']!r}"
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    module = (error.name or "").split(".")[0]
+    wanted = f"'dosimeter[{_EXTRAS[module]}]'" if module in _EXTRAS else module
+    wanted = "scikit-learn" if module == "sklearn" else wanted
+    return f"this command needs {module}, which is not installed; pip install {wanted}"
 
 
 def _exit_code(error: Exception) -> ExitCode:
     from dosimeter.errors import BudgetExceeded
-    from dosimeter.ledger import errors
 
-    known: list[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode]] = [
-        ((BudgetExceeded, errors.BudgetClosed), ExitCode.REFUSED),
-        (
-            (errors.BudgetNotFound, errors.BudgetExists, errors.KeyConflict),
-            ExitCode.WRONG_NAME,
-        ),
-        (errors.JournalError, ExitCode.DOES_NOT_VERIFY),
-        ((errors.LedgerUnavailable, errors.SchemaTooNew), ExitCode.UNAVAILABLE),
+    known: list[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode]] = []
+    # A ledger that was never loaded raised nothing, and loading it may not be possible.
+    errors = sys.modules.get("dosimeter.ledger.errors")
+    if errors is not None:
+        known = [
+            (errors.BudgetClosed, ExitCode.REFUSED),
+            (
+                (errors.BudgetNotFound, errors.BudgetExists, errors.KeyConflict),
+                ExitCode.WRONG_NAME,
+            ),
+            (errors.JournalError, ExitCode.DOES_NOT_VERIFY),
+            ((errors.LedgerUnavailable, errors.SchemaTooNew), ExitCode.UNAVAILABLE),
+        ]
+    known += [
+        (BudgetExceeded, ExitCode.REFUSED),
         ((ValueError, TypeError, OSError), ExitCode.USAGE),
     ]
     return next((code for kinds, code in known if isinstance(error, kinds)), ExitCode.CRASHED)
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _one_line(text: str) -> str:
+    """The text without line breaks, and without what could rewrite the terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON; infinity as the text "inf"."""
+    """One line of JSON; infinity as the text "inf", what was not read as null."""
     typer.echo(json.dumps(_plain(value), allow_nan=False))
 
 
@@ -82,4 +165,6 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return "inf" if isinstance(value, float) and value == math.inf else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf"
+    return value

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dosimeter.cli.costs import OPTIONS
+
 if TYPE_CHECKING:
+    from dosimeter.accounting.classic import Validity
     from dosimeter.ledger import Entry, Receipt, Statement
 
 _BAR = 32
@@ -84,15 +88,61 @@ def print_entries(entries: list[Entry]) -> None:
     for entry in entries:
         table.add_row(
             str(entry.sequence),
-            entry.time[:19].replace("T", " "),
+            entry.time[:16].replace("T", " "),
             str(entry.kind),
             f"{entry.count:,}" if entry.count else "",
-            _text(str(entry.priced()) if entry.cost else ""),
+            _text(_short(entry.cost) if entry.cost else ""),
             f"{entry.epsilon:.4f}",
             _text(entry.actor),
             _text(entry.purpose[:200]),
         )
     _console().print(table)
+
+
+def print_rules(
+    title: str, headings: tuple[str, str], rows: list[tuple[str, str, str, Validity]]
+) -> None:
+    """Rules of accounting with two figures each, and when these hold."""
+    from dosimeter.accounting.classic import Validity
+
+    worth = {
+        Validity.ANYTIME: "sound at any stop",
+        Validity.FILTER: "sound as a filter",
+        Validity.FIXED: "if fixed beforehand",
+        Validity.UNSOUND: "[red]UNSOUND[/red]",
+    }
+    print_table(
+        title,
+        ("rule", *headings, "holds"),
+        [(rule, one, other, worth[validity]) for rule, one, other, validity in rows],
+        right=headings,
+    )
+
+
+def print_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+) -> None:
+    """A table under its title, without lines."""
+    _console().print(Text(f"{title}\n"), style="bold", soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left")
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def _short(cost: Mapping[str, Any]) -> str:
+    """A plain cost as `dosimeter budget spend` takes it; one with lists only by its kind."""
+    for option, (kind, fields) in OPTIONS.items():
+        if cost["kind"] == kind:
+            numbers = ",".join(f"{cost[field]:g}" for field in fields)
+            return f"{option.replace('_', '-')} {numbers}"
+    return str(cost["kind"])
 
 
 def _delta(one: Statement) -> str:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dosimeter plan`: what a budget affords, and what being adaptive costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dosimeter.cli.outcome import print_json
+
+if TYPE_CHECKING:
+    from dosimeter.compare import Plan
+
+
+def plan(
+    epsilon: Annotated[float, typer.Option(help="Epsilon of the budget.")],
+    delta: Annotated[float, typer.Option(help="Delta of the budget.")],
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Count the steps that this noise allows; or")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="find the least noise that allows this many steps.")
+    ] = None,
+    sample_rate: Annotated[
+        float, typer.Option(help="Probability that a record joins a step; 1 for all.")
+    ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Count the steps a budget affords, or find the noise they need.
+
+    One row for each way of accounting: those with full adaptivity, and those that hold only if
+    everything is fixed beforehand. Small sample rates take up to a minute.
+
+    \b
+    Example:
+      dosimeter plan --epsilon 3 --delta 1e-6 --noise-multiplier 30
+      dosimeter plan --epsilon 1 --delta 1e-6 --steps 10
+    """
+    from dosimeter.cli.waiting import spinning
+    from dosimeter.compare import plan as planned
+    from dosimeter.compare.schedule import mechanism
+
+    if (noise_multiplier is None) == (steps is None):
+        raise ValueError("plan must be given one of --noise-multiplier and --steps")
+    cost = None if noise_multiplier is None else mechanism(sample_rate, noise_multiplier)
+    with spinning("pricing"):
+        made = planned(epsilon, delta, cost=cost, steps=steps, sample_rate=sample_rate)
+    if as_json:
+        print_json(_plain(made))
+    else:
+        _print(made)
+
+
+def _plain(made: Plan) -> dict[str, object]:
+    from dosimeter.rdp.plain import to_plain
+
+    return {
+        "epsilon": made.epsilon,
+        "delta": made.delta,
+        "cost": to_plain(made.cost),
+        "rules": [
+            {"rule": row.rule, "validity": row.validity.name.lower(), "steps": row.steps}
+            for row in made.rows
+        ],
+    }
+
+
+def _print(made: Plan) -> None:
+    from dosimeter.cli import tables
+
+    most = max(row.steps for row in made.rows)
+    tables.print_rules(
+        f"{made.cost} within ({made.epsilon:g}, {made.delta:g})",
+        ("steps", "share"),
+        [
+            (row.rule, f"{row.steps:,}", f"{row.steps / most:.1%}" if most else "", row.validity)
+            for row in made.rows
+        ],
+    )

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page: what each run did, side by side, what is guaranteed, and every spend."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from dosimeter.report.figures import at_most, number
+from dosimeter.report.panels import panels
+from dosimeter.report.runs import Epoch, Run, Signal, read_run
+from dosimeter.report.svg import STYLES, swatch
+from dosimeter.report.words import in_words
+
+_NONE = "&ndash;"
+_SEEDED = (
+    "A seed was given, so the noise is predictable: against anyone who knows or guesses the seed "
+    "there is no privacy."
+)
+
+
+def write(folders: Sequence[Path], out: Path) -> None:
+    """Writes one HTML page about the runs in these folders.
+
+    Args:
+        folders: Each holds a `history.json`, as `History.save` writes it, and may hold a
+            `run.json` with name, limit, delta, kind, guarantee, in_words, note, data, model, seed.
+        out: The page; it needs no other file and no network.
+
+    Raises:
+        ValueError: A folder holds no run, or a file of another form.
+        OSError: A file cannot be read or written.
+    """
+    if not folders:
+        raise ValueError("runs must be at least one folder, got none")
+    runs = [read_run(Path(folder)) for folder in folders]
+    out = Path(out)
+    if not out.parent.is_dir():
+        raise ValueError(f"out must be in a folder that exists, got {str(out)!r}")
+    out.write_text(page(runs), encoding="utf-8")
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The page about some runs."""
+    title = f"Private training: {runs[0].name}" if len(runs) == 1 else "Private training compared"
+    style = resources.files("dosimeter.report").joinpath("page.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{_safe(title)}</title>\n<style>\n{style}</style></head>\n<body>\n"
+        f"<header><h1>{_safe(title)}</h1>{_about(runs)}</header>\n<main>\n"
+        f'<section class="cards">{"".join(_card(run, i) for i, run in enumerate(runs))}</section>\n'
+        f"<h2>How it went</h2>{_unseen(runs)}"
+        f'<section class="plots">{"".join(panels(runs))}</section>\n'
+        f"<h2>What is guaranteed</h2>{''.join(_promise(run, i) for i, run in enumerate(runs))}\n"
+        f"<h2>Every spend</h2>{_counted(runs)}"
+        f"{''.join(_spends(run, open_=len(runs) == 1) for run in runs)}\n"
+        "</main></body></html>\n"
+    )
+
+
+def _about(runs: Sequence[Run]) -> str:
+    """What all runs have in common, once."""
+    first = runs[0].facts
+    same = {k: v for k, v in first.items() if all(run.facts.get(k) == v for run in runs)}
+    lines = [same.pop("data", "")]
+    if len({run.records for run in runs}) == 1:
+        lines.append(f"{number(runs[0].records)} private records · {' · '.join(same.values())}")
+    return "".join(f'<p class="quiet">{_safe(line.strip(" ·"))}</p>' for line in lines if line)
+
+
+def _card(run: Run, index: int) -> str:
+    style = index % STYLES
+    accuracy = run.accuracy
+    best = _NONE if accuracy is None else f"{100 * accuracy:.1f} %"
+    unit = "no public data" if accuracy is None else "public accuracy"
+    spent = f"ε {at_most(run.epsilon)}"
+    meter = ""
+    if run.limit is not None:
+        share = min(1.0, run.epsilon / run.limit)
+        spent += f" of {at_most(run.limit)}"
+        meter = f'<div class="meter s{style}"><div style="width:{100 * share:.1f}%"></div></div>'
+    steps = sum(epoch.steps for epoch in run.epochs)
+    ended = f" Ended because {_safe(run.ended)}." if run.ended else ""
+    note = f'<p class="quiet">{_safe(run.note)}</p>' if run.note else ""
+    delta = "" if run.delta is None else f" · δ {at_most(run.delta)}"
+    return (
+        f'<article class="card"><h3>{swatch(index)}{_safe(run.name)}</h3>'
+        f'<div class="figures"><p class="big">{best}<small>{unit}</small></p>'
+        f'<p class="big">{spent}<small>spent{delta}</small></p></div>{meter}'
+        f'<p class="quiet">{_many(len(run.epochs), "epoch")}, {_many(steps, "step")}.{ended}</p>'
+        f"{note}</article>"
+    )
+
+
+def _unseen(runs: Sequence[Run]) -> str:
+    if any(epoch.accuracy is not None for run in runs for epoch in run.epochs):
+        return ""
+    return (
+        '<p class="quiet">No public data was given, so there is no accuracy to show: reading it '
+        "off the private records would be one more release to pay for.</p>"
+    )
+
+
+def _promise(run: Run, index: int) -> str:
+    warning = f'<p class="warn">{_SEEDED}</p>' if run.seeded else ""
+    formal = f'<p class="formal">Formally: {_safe(run.guarantee)}</p>' if run.guarantee else ""
+    return (
+        f'<div class="promise s{index % STYLES}"><h3>{_safe(run.name)}</h3>'
+        f"<p>{_safe(in_words(run))}</p>{warning}{formal}</div>"
+    )
+
+
+def _counted(runs: Sequence[Run]) -> str:
+    return (
+        '<p class="quiet">One row an epoch. ε is what had been spent by its end: every step, and '
+        "every private signal that was read. A signal is shown with the standard deviation of its "
+        "noise.</p>"
+    )
+
+
+def _spends(run: Run, *, open_: bool) -> str:
+    heads = ("epoch", "ε", "steps", "noise", "batch", "accuracy", "signal")
+    used = [True] * 5 + [
+        any(epoch.accuracy is not None for epoch in run.epochs),
+        any(epoch.signal is not None for epoch in run.epochs),
+    ]
+    rows = [
+        [cell for cell, shown in zip(_cells(e), used, strict=True) if shown] for e in run.epochs
+    ]
+    head = "".join(f"<th>{h}</th>" for h, shown in zip(heads, used, strict=True) if shown)
+    body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
+    return (
+        f"<details{' open' if open_ else ''}><summary>{_safe(run.name)}: "
+        f"{_many(len(run.epochs), 'epoch')}, ε {at_most(run.epsilon)}</summary>"
+        f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div></details>"
+    )
+
+
+def _cells(epoch: Epoch) -> list[str]:
+    return [
+        str(epoch.epoch),
+        at_most(epoch.epsilon, padded=True),
+        number(epoch.steps),
+        number(epoch.noise_multiplier),
+        number(epoch.batch_size),
+        _NONE if epoch.accuracy is None else f"{100 * epoch.accuracy:.1f} %",
+        _NONE if epoch.signal is None else signal_words(epoch.signal),
+    ]
+
+
+def signal_words(signal: Signal) -> str:
+    """A reading with its noise, and what it is a part of."""
+    value = number(round(signal.value, 4))
+    of = f" of {number(signal.records)}" if signal.rising else ""
+    noise = f" ± {number(round(signal.deviation, 4))}" if signal.deviation else ""
+    return f"{value}{noise}{of}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def _safe(text: str) -> str:
+    return html.escape(text, quote=True)

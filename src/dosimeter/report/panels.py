@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plots of a report: what is drawn against what, one line a run."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Sequence
+
+from dosimeter.report.figures import at_most, number
+from dosimeter.report.runs import Epoch, Run
+from dosimeter.report.svg import Axes, Guide, Line, Point, draw, swatch
+
+Value = Callable[[Epoch], float | None]
+
+
+def panels(runs: Sequence[Run]) -> Iterator[str]:
+    """Accuracy over epochs and over epsilon, the budget, signals, noise and batch size."""
+    accuracy = "accuracy on public data, %"
+    yield _panel(
+        "Accuracy over time", runs, Axes("epoch", accuracy, zero=False), (_epoch, _percent)
+    )
+    price = Axes("ε spent", accuracy, zero=False, whole=False)
+    yield _panel("Accuracy for its price", runs, price, (_epsilon, _percent))
+    yield _budget(runs)
+    yield from _signals(runs)
+    noise = Axes("epoch", "noise multiplier")
+    yield _panel("Noise", runs, noise, (_epoch, lambda e: e.noise_multiplier), steps=True)
+    batch = Axes("epoch", "expected records a step")
+    yield _panel("Batch size", runs, batch, (_epoch, lambda e: float(e.batch_size)), steps=True)
+
+
+def _epoch(epoch: Epoch) -> float:
+    return float(epoch.epoch)
+
+
+def _epsilon(epoch: Epoch) -> float:
+    return epoch.epsilon
+
+
+def _percent(epoch: Epoch) -> float | None:
+    return None if epoch.accuracy is None else 100 * epoch.accuracy
+
+
+def _budget(runs: Sequence[Run]) -> str:
+    """Epsilon spent, and the limits."""
+    axes = Axes("epoch", "ε spent")
+    lines = []
+    for index, run in enumerate(runs):
+        line = _line(run, index, axes, (_epoch, _epsilon), steps=False)
+        # A budget of its own was whole before the first epoch; a shared one may not have been.
+        if line.points and run.kind != "ledger":
+            line = Line(index, (Point(0, 0, f"{run.name}, before: ε spent 0"), *line.points))
+        lines.append(line)
+    return _figure("The budget burned", runs, axes, lines, _limits(runs))
+
+
+def _signals(runs: Sequence[Run]) -> Iterator[str]:
+    """One panel for each kind of signal that was read."""
+    read = {e.signal.name: e.signal.rising for run in runs for e in run.epochs if e.signal}
+    for name, rising in read.items():
+        words = name.replace("_", " ")
+        axes = Axes("epoch", f"{words}, % of records" if rising else words, zero=False)
+
+        def value(e: Epoch, name: str = name) -> float | None:
+            return e.signal.shown if e.signal is not None and e.signal.name == name else None
+
+        yield _panel("What the policy saw", runs, axes, (_epoch, value))
+
+
+def _panel(
+    title: str,
+    runs: Sequence[Run],
+    axes: Axes,
+    values: tuple[Value, Value],
+    *,
+    steps: bool = False,
+) -> str:
+    lines = [_line(run, index, axes, values, steps=steps) for index, run in enumerate(runs)]
+    return _figure(title, runs, axes, lines)
+
+
+def _figure(
+    title: str,
+    runs: Sequence[Run],
+    axes: Axes,
+    lines: Sequence[Line],
+    guides: Sequence[Guide] = (),
+) -> str:
+    """A figure with its legend below, or nothing where there is nothing to draw."""
+    if not any(line.points for line in lines):
+        return ""
+    keys = "".join(
+        f'<span class="key">{swatch(line.style)}{html.escape(runs[line.style].name)}</span>'
+        for line in lines
+        if line.points
+    )
+    legend = f"<figcaption>{keys}</figcaption>" if len(runs) > 1 else ""
+    return f"<figure><h3>{html.escape(title)}</h3>{draw(axes, lines, guides)}{legend}</figure>"
+
+
+def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, steps: bool) -> Line:
+    across, up = values
+    points = []
+    for epoch in run.epochs:
+        x, y = across(epoch), up(epoch)
+        if x is not None and y is not None:
+            said = at_most(y) if up is _epsilon else number(round(y, 4))
+            at = f" at ε {at_most(x)}" if across is _epsilon else ""
+            points.append(Point(x, y, f"{run.name}, epoch {epoch.epoch}: {axes.y} {said}{at}"))
+    return Line(style, tuple(points), steps)
+
+
+def _limits(runs: Sequence[Run]) -> list[Guide]:
+    """One mark where all limits are the same, else one for each."""
+    named = {index: run.limit for index, run in enumerate(runs) if run.limit is not None}
+    if len(set(named.values())) == 1:
+        limit = next(iter(named.values()))
+        return [Guide(limit, f"limit {at_most(limit)}")]
+    return [
+        Guide(limit, f"limit {at_most(limit)}, {_clipped(runs[index].name)}", index)
+        for index, limit in named.items()
+    ]
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= 30 else name[:29] + "…"

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs as a report sees them: what `History.save` wrote, and what is known besides.
+
+`history.json` is read as plain JSON, because the class that writes it needs torch. `run.json`
+may stand beside it with what a history does not know: name, limit, model, data. Without it the
+limit and delta are those that the guarantee names.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dosimeter.errors import StateError
+
+_VERSION = 1
+_WAY_OUT = "name the output folder of a training run"
+_FILTER = re.compile(r"^\(([^,()]+), ([^,()]+)\)-DP.*\bfilter\b")
+_ODOMETER = re.compile(r"^ex-post \(([^,()]+), ([^,()]+)\)-DP.*\bodometer\b")
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A released reading: its name, value, noise, and how many records it is about."""
+
+    name: str
+    value: float
+    deviation: float
+    records: int
+    rising: bool
+
+    @property
+    def shown(self) -> float:
+        """The share of records in percent, or the value itself where less is better."""
+        return 100 * self.value / self.records if self.rising else self.value
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch, as `dosimeter.training.Epoch` describes it."""
+
+    epoch: int
+    steps: int
+    epsilon: float
+    noise_multiplier: float
+    batch_size: int
+    accuracy: float | None
+    signal: Signal | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its epochs, how it ended, and what was known about it."""
+
+    name: str
+    epochs: tuple[Epoch, ...]
+    records: int
+    ended: str
+    guarantee: str
+    kind: str
+    limit: float | None
+    delta: float | None
+    seeded: bool
+    in_words: str | None
+    note: str | None
+    facts: Mapping[str, str]
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent by the end."""
+        return self.epochs[-1].epsilon if self.epochs else 0.0
+
+    @property
+    def accuracy(self) -> float | None:
+        """The last accuracy on public data, if there was any."""
+        return self.epochs[-1].accuracy if self.epochs else None
+
+
+def read_run(folder: Path) -> Run:
+    """The run in a folder.
+
+    Raises:
+        ValueError: There is no run, or its files say something else.
+        OSError: A file cannot be read.
+    """
+    if not folder.is_dir():
+        what = "a file" if folder.exists() else "nothing there"
+        raise ValueError(f"run must be a folder, got {str(folder)!r} ({what}); {_WAY_OUT}")
+    history = folder / "history.json"
+    if not history.exists():
+        raise ValueError(
+            f"run must hold history.json, got {str(folder)!r} without one; {_WAY_OUT}, or save "
+            "one with History.save"
+        )
+    told = folder / "run.json"
+    about = _json(told) if told.exists() else {}
+    try:
+        return _run(folder, _json(history), about)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise StateError(f"{history} must be what History.save writes, got {reason}") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise StateError(f"{path} must be JSON, got {error}") from error
+    if not isinstance(value, dict):
+        raise StateError(f"{path} must hold an object, got {type(value).__name__}")
+    return value
+
+
+def _run(folder: Path, history: dict[str, Any], about: dict[str, Any]) -> Run:
+    if history["version"] != _VERSION:
+        raise ValueError(f"version {history['version']!r}, not {_VERSION}")
+    guarantee = str(about.get("guarantee") or history["guarantee"])
+    kind, limit, delta = _promised(guarantee)
+    seed = about.get("seed")
+    facts = {key: about.get(key) for key in ("data", "model")}
+    if "dosimeter" in about:
+        facts["dosimeter"] = f"dosimeter {about['dosimeter']}"
+    return Run(
+        name=str(about.get("name") or folder.resolve().name),
+        epochs=tuple(_epoch(values) for values in history["epochs"]),
+        records=int(history["records"]),
+        ended=str(history["ended"]),
+        guarantee=guarantee,
+        kind=str(about.get("kind") or kind),
+        limit=_positive(about["limit"]) if "limit" in about else limit,
+        delta=_positive(about["delta"]) if "delta" in about else delta,
+        seeded=seed is not None or "a seed was given" in guarantee,
+        in_words=about.get("in_words"),
+        note=about.get("note"),
+        facts={key: str(value) for key, value in facts.items() if value is not None},
+    )
+
+
+def _promised(guarantee: str) -> tuple[str, float | None, float | None]:
+    """The kind of gate, its limit and its delta, as far as a guarantee names them."""
+    if found := _FILTER.match(guarantee):
+        return "filter", _positive(found[1]), _positive(found[2])
+    if found := _ODOMETER.match(guarantee):
+        return "odometer", None, _positive(found[2])
+    return "", None, None
+
+
+def _positive(value: Any) -> float | None:
+    number = math.nan if value is None else float(value)
+    return number if 0 < number < math.inf else None
+
+
+def _epoch(values: Mapping[str, Any]) -> Epoch:
+    signal = values["signal"]
+    accuracy = math.nan if values["accuracy"] is None else float(values["accuracy"])
+    return Epoch(
+        epoch=int(values["epoch"]),
+        steps=int(values["steps"]),
+        epsilon=_charged(values["epsilon"]),
+        noise_multiplier=float(values["noise_multiplier"]),
+        batch_size=int(values["batch_size"]),
+        accuracy=None if math.isnan(accuracy) else accuracy,
+        signal=None if signal is None else _signal(signal),
+    )
+
+
+def _charged(value: Any) -> float:
+    """An epsilon; what is not a number is no bound at all."""
+    epsilon = float(value)
+    if epsilon < 0:
+        raise ValueError(f"a negative epsilon, {epsilon!r}")
+    return math.inf if math.isnan(epsilon) else epsilon
+
+
+def _signal(values: Mapping[str, Any]) -> Signal:
+    records = int(values["records"])
+    if records < 1:
+        raise ValueError(f"a signal of {records} records")
+    return Signal(
+        name=str(values["name"]),
+        value=float(values["value"]),
+        deviation=float(values["deviation"]),
+        records=records,
+        rising=bool(values["rising"]),
+    )

@@ -1,0 +1,32 @@
+"""The demo runs, prints its table and writes a page that needs nothing else."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dosimeter.cli.app import app
+
+
+def test_demo(tmp_path, monkeypatch):
+    for needed in ("sklearn", "opacus"):
+        pytest.importorskip(needed)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.set_num_threads", lambda threads: None)
+    done = CliRunner().invoke(app, ["demo", "--repeats", "1"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    page = tmp_path / "dosimeter-demo" / "report.html"
+    assert done.stdout.rstrip().endswith(page.as_uri())
+    text = page.read_text(encoding="utf-8")
+    for way in ("fixed noise", "adaptive noise", "early stopping"):
+        assert way in done.stdout
+        assert way in text
+        folder = page.parent / way.replace(" ", "-")
+        history = json.loads((folder / "history.json").read_text())
+        assert "-DP" in history["guarantee"]
+    assert text.count("<figure>") == 6
+    assert "certain before training began" in text
+    assert "no limit was promised beforehand" in text
+    again = CliRunner().invoke(app, ["report", *map(str, page.parent.glob("*-*"))])
+    assert again.exit_code == 0
+    assert (tmp_path / "report.html").stat().st_size == page.stat().st_size

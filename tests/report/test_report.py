@@ -1,0 +1,276 @@
+"""A report says what the runs did, no more and nothing smaller, and stands alone."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dosimeter.errors import StateError
+from dosimeter.report import write
+from dosimeter.report.figures import at_most
+from dosimeter.report.runs import read_run
+from dosimeter.report.svg import Axes, Line, Point, draw, ticks
+from dosimeter.report.words import in_words
+from runs import FILTER, ODOMETER, epoch, history, save_run
+
+
+@pytest.fixture
+def report(tmp_path):
+    """Writes a page about runs; returns its text."""
+
+    def make(*runs: tuple[dict, dict | None]) -> str:
+        folders = [save_run(tmp_path / f"run{i}", *run) for i, run in enumerate(runs)]
+        write(folders, tmp_path / "report.html")
+        return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+    return make
+
+
+class Structure(html.parser.HTMLParser):
+    """Whether tags that open also close, in order."""
+
+    VOID = ("meta", "link", "br", "path", "circle")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in self.VOID or (tag == "circle" and ("class", "hit") in attrs):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+class TestReading:
+    def test_reads_what_a_history_saves(self, tmp_path):
+        training = pytest.importorskip("dosimeter.training")
+        past = training.History.from_state(history())
+        past.save(tmp_path / "history.json")
+        run = read_run(tmp_path)
+        assert run.name == tmp_path.name
+        assert run.epsilon == past.epsilon
+        assert run.accuracy == past.accuracy
+        assert (run.ended, run.guarantee, run.records) == (past.ended, past.guarantee, past.records)
+        for read, saved in zip(run.epochs, past, strict=True):
+            for name in ("epoch", "steps", "epsilon", "noise_multiplier", "batch_size", "accuracy"):
+                assert getattr(read, name) == getattr(saved, name)
+            assert (read.signal is None) == (saved.signal is None)
+            if read.signal is not None:
+                assert read.signal.value == saved.signal.value
+
+    def test_the_guarantee_names_limit_and_delta_where_nothing_else_does(self, tmp_path):
+        run = read_run(save_run(tmp_path / "a", history(guarantee=FILTER)))
+        assert (run.kind, run.limit, run.delta) == ("filter", 4.0, 1e-5)
+        run = read_run(save_run(tmp_path / "b", history(guarantee=ODOMETER)))
+        assert (run.kind, run.limit, run.delta) == ("odometer", None, 1e-5)
+        run = read_run(save_run(tmp_path / "c", history(guarantee="")))
+        assert (run.kind, run.limit, run.delta) == ("", None, None)
+
+    def test_the_guarantees_of_the_library_are_understood(self, tmp_path):
+        import dosimeter as dm
+
+        gates = dm.Filter(3.0, 1e-6), dm.Odometer(1e-6)
+        for gate, kind in zip(gates, ("filter", "odometer"), strict=True):
+            gate.spend(dm.Gaussian(10))
+            run = read_run(save_run(tmp_path / kind, history(guarantee=str(gate.guarantee()))))
+            assert (run.kind, run.delta) == (kind, 1e-6)
+
+    def test_a_run_json_knows_better(self, tmp_path):
+        about = {"name": "night", "limit": 2.5, "delta": 1e-7, "kind": "ledger", "seed": 0}
+        run = read_run(save_run(tmp_path / "a", history(), about))
+        assert (run.name, run.limit, run.delta, run.kind) == ("night", 2.5, 1e-7, "ledger")
+        assert run.seeded
+
+    @pytest.mark.parametrize(
+        "past",
+        [
+            {},
+            {"version": 1},
+            {**history(), "version": 2},
+            {**history(), "epochs": 3},
+            {**history(), "epochs": [{}]},
+            {**history(), "epochs": [epoch(1, epsilon=-1.0)]},
+            {**history(), "epochs": [epoch(1, epsilon="much")]},
+            {**history(), "epochs": [epoch(1, signal={"name": "x"})]},
+        ],
+    )
+    def test_something_else_is_refused(self, past, tmp_path):
+        with pytest.raises(StateError, match=r"history\.json must be what History\.save writes"):
+            read_run(save_run(tmp_path / "a", past))
+
+
+class TestPage:
+    def test_says_what_the_runs_did(self, report):
+        text = report(
+            (history(), {"name": "first", "note": "a note"}),
+            (history(8, ODOMETER), {"name": "second"}),
+        )
+        for said in ("first", "second", "a note", "limit 4", "ε spent", "noise multiplier",
+                     "expected records a step", "accuracy on public data, %", "1,437",
+                     "the gate refused the next step", "What is guaranteed"):  # fmt: skip
+            assert said in text
+        assert text.count("<figure>") == 6
+        assert text.count("<tr><td>") == 12 + 8
+        assert "1,020 ± 20 of 1,437" in text
+
+    def test_stands_alone(self, report):
+        text = report((history(), None))
+        parsed = Structure()
+        parsed.feed(text)
+        assert parsed.open == []
+        assert not {"script", "iframe", "img", "object"} & set(parsed.tags)
+        for name, value in parsed.attributes:
+            if name in ("src", "href", "xlink:href"):
+                assert value == "data:,"
+        assert "http" not in text.replace("http-equiv", "")
+        assert "url(" not in text
+        assert "@import" not in text
+
+    def test_runs_cannot_write_markup(self, report):
+        evil = "<script>alert(1)</script>\"'&"
+        past = {**history(guarantee=evil), "ended": evil}
+        past["epochs"][1]["signal"]["name"] = evil
+        about = dict.fromkeys(("name", "note", "data", "model", "kind", "in_words"), evil)
+        text = report((past, about), (history(), None))
+        assert "<script" not in text
+        assert "&lt;script&gt;" in text
+
+    def test_without_public_data_there_is_no_accuracy(self, report):
+        for missing in (None, math.nan):
+            text = report((history(accuracy=missing, loss=None, signal=None), None))
+        assert "No public data was given" in text
+        assert text.count("<figure>") == 3
+        assert "<th>accuracy</th>" not in text
+        assert "nan" not in text.lower()
+
+    def test_an_infinite_epsilon_is_not_drawn_but_said(self, report):
+        past = history(6)
+        past["epochs"][-1]["epsilon"] = math.inf
+        text = report((past, None))
+        assert "∞" in text
+        assert "Nothing is claimed here" in text
+        assert "inf" not in re.findall(r'd="([^"]*)"', text)
+
+    @pytest.mark.parametrize("epochs", [0, 1, 2, 1000])
+    def test_runs_of_any_length(self, epochs, report):
+        text = report((history(epochs), None), (history(5, ODOMETER), None))
+        assert len(text) < 900_000
+        assert "NaN" not in text
+        assert " nan" not in text
+
+    def test_many_runs(self, report):
+        text = report(*[(history(4), {"name": f"run number {i}"}) for i in range(9)])
+        assert text.count("<article") == 9
+
+    def test_different_limits_are_each_marked(self, report):
+        text = report(
+            (history(), {"name": "a", "limit": 2}), (history(), {"name": "b", "limit": 3})
+        )
+        assert "limit 2, a" in text
+        assert "limit 3, b" in text
+
+    def test_a_shared_budget_is_not_said_to_begin_at_nothing(self, report):
+        assert "before: ε spent 0" in report((history(), None))
+        assert "before: ε spent 0" not in report((history(), {"kind": "ledger"}))
+
+    def test_a_seed_is_warned_of(self, report):
+        assert "there is no privacy" in report((history(), {"seed": 0}))
+        assert "there is no privacy" not in report((history(), {"seed": None}))
+
+    def test_needs_no_torch_no_numpy_and_no_plotting_library(self, tmp_path):
+        save_run(tmp_path / "run")
+        program = (
+            "import sys\nfrom pathlib import Path\nfrom dosimeter.report import write\n"
+            "write([Path('run')], Path('report.html'))\n"
+            "print(sorted({'torch', 'numpy', 'matplotlib', 'rich', 'typer'} & set(sys.modules)))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "[]\n"
+
+    def test_no_runs(self, tmp_path):
+        with pytest.raises(ValueError, match="at least one folder"):
+            write([], tmp_path / "report.html")
+
+
+class TestWords:
+    def test_a_filter_was_certain_beforehand(self, tmp_path):
+        words = in_words(read_run(save_run(tmp_path / "a")))
+        assert "at most e^4 = 54.6 times the probability (plus 1e-05)" in words
+        assert "certain before training began" in words
+
+    def test_an_odometer_was_not(self, tmp_path):
+        words = in_words(read_run(save_run(tmp_path / "a", history(4, ODOMETER))))
+        assert "at most e^1 = 2.8 times" in words
+        assert "no limit was promised beforehand" in words
+
+    def test_a_shared_budget_counts_everyone(self, tmp_path):
+        words = in_words(read_run(save_run(tmp_path / "a", history(), {"kind": "ledger"})))
+        assert "everything that was ever spent from the shared budget" in words
+
+    def test_nothing_known_nothing_claimed(self, tmp_path):
+        words = in_words(read_run(save_run(tmp_path / "a", history(guarantee="trust me"))))
+        assert "nothing is claimed" in words
+
+    def test_own_words_come_first(self, tmp_path):
+        run = read_run(save_run(tmp_path / "a", history(), {"in_words": "ours"}))
+        assert in_words(run) == "ours"
+
+
+@given(st.floats(min_value=0, max_value=1e6))
+def test_an_epsilon_is_never_said_smaller_than_it_is(value):
+    said = float(at_most(value).replace(",", ""))
+    assert said >= value
+    assert said <= value * 1.1 + 1e-300 or said - value <= 0.0011 + (0.11 if value >= 100 else 0)
+
+
+@given(
+    st.floats(min_value=-1e6, max_value=1e6),
+    st.floats(min_value=0, max_value=1e6),
+    st.booleans(),
+)
+def test_ticks_hold_everything_and_are_few(low, width, whole):
+    found = ticks(low, low + width, whole=whole)
+    slack = 1e-6 * max(1.0, abs(low), width)
+    assert found[0] <= low + slack
+    assert found[-1] >= low + width - slack
+    assert 2 <= len(found) <= 9
+    assert found == sorted(set(found))
+
+
+def test_drawing_leaves_out_what_is_not_finite():
+    points = (Point(1, math.nan, ""), Point(2, math.inf, ""), Point(3, 1.0, "seen"))
+    text = draw(Axes("x", "y"), [Line(0, points)])
+    assert "nan" not in text
+    assert "inf" not in text
+    assert text.count("<title>") == 1
+
+
+def test_state_errors_name_the_file(tmp_path: Path):
+    folder = save_run(tmp_path / "a")
+    (folder / "run.json").write_text(json.dumps([1]))
+    with pytest.raises(StateError, match=r"run\.json must hold an object, got list"):
+        read_run(folder)
