@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dosimeter train`: private training from a config file.
-
-Registered with one line in the root command: `app.command("train")(train.train)`.
-"""
+"""`dosimeter train`: private training from a config file."""
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dosimeter.cli.outcome import print_json, reported
+from dosimeter.cli.outcome import print_json
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
@@ -33,30 +29,31 @@ def train(
 ) -> None:
     """Train privately, as a config file says, without writing Python.
 
-    Example: dosimeter train --init && dosimeter train config.toml
+    Ctrl-C stops after the step at hand and keeps a checkpoint; --resume goes on from it. The
+    results are weights, history, guarantee and a report, in the folder that the config names.
 
-    Ctrl-C stops after the step at hand and keeps a checkpoint; --resume goes on from it.
+    \b
+    Example:
+      dosimeter train --init
+      dosimeter train config.toml
 
     Exit codes: 0 done; 2 wrong config, file or value; 130 interrupted, can be resumed;
     others as in dosimeter budget --help.
     """
-    with reported():
-        if init:
-            _write_starter(config)
-            return
-        try:
-            result = _run(config, resume=resume, quiet=as_json)
-        except ModuleNotFoundError as error:
-            raise ValueError(
-                f"training needs {error.name}; pip install 'dosimeter[torch]'"
-            ) from error
-        _write_report(Path(result["folder"]))
-        if as_json:
-            print_json(result)
-        else:
-            _print(result, config)
-        if not result["finished"]:
-            raise typer.Exit(INTERRUPTED)
+    if init:
+        _write_starter(config)
+        return
+    from dosimeter.report import write
+
+    result = _run(config, resume=resume, quiet=as_json)
+    folder = Path(result["folder"])
+    write([folder], folder / "report.html")
+    if as_json:
+        print_json(result)
+    else:
+        _print(result, config)
+    if not result["finished"]:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _write_starter(path: Path) -> None:
@@ -91,15 +88,6 @@ def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
         )
 
 
-def _write_report(folder: Path) -> None:
-    try:
-        report = importlib.import_module("dosimeter.report")
-    except ModuleNotFoundError as error:
-        typer.echo(f"note: no report.html, for it needs {error.name}", err=True)
-        return
-    report.write([folder], folder / "report.html")
-
-
 def _print(result: dict[str, Any], config: Path) -> None:
     from dosimeter.recipe.words import up
 
@@ -112,5 +100,6 @@ def _print(result: dict[str, Any], config: Path) -> None:
     )
     typer.echo(f"guarantee: {result['guarantee']}")
     typer.echo(f"results are in {result['folder']}; guarantee.txt says what is promised")
+    typer.echo(f"report: {(Path(result['folder']) / 'report.html').resolve().as_uri()}")
     if not result["finished"]:
         typer.echo(f"go on with: dosimeter train {config} --resume")
