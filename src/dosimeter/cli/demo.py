@@ -16,7 +16,7 @@ def demo(
     """Train on digits privately in three ways, and write a report.
 
     Fixed noise under a filter, adaptive noise under the same filter, and early stopping with an
-    odometer. Takes less than two minutes; needs the extra torch and scikit-learn.
+    odometer. Takes less than two minutes; needs the extra torch.
 
     \b
     Example:

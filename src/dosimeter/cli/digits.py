@@ -21,11 +21,11 @@ from pathlib import Path
 
 import opendp  # noqa: F401  (signals need it; better to know now than after the first run)
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
+from dosimeter.data import read_digits
 from dosimeter.report.figures import at_most
 from dosimeter.training import AdaptNoise, CorrectCount, History, Policy, StopEarly, fit
 
@@ -78,9 +78,9 @@ WAYS = (
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
     """1437 digits to train on, private, and 360 to test on, declared public."""
-    bunch = load_digits()
-    x = torch.tensor(bunch.data, dtype=torch.float32) / 16
-    y = torch.tensor(bunch.target)
+    every = read_digits().train
+    x = torch.tensor(every.x, dtype=torch.float32).flatten(1) / 255
+    y = torch.tensor(every.y)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     train, test = order[:1437], order[1437:]
     return TensorDataset(x[train], y[train]), TensorDataset(x[test], y[test])

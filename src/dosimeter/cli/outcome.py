@@ -45,6 +45,8 @@ _EXTRAS = {
     "opendp": "torch",
     "PIL": "torch",
     "safetensors": "torch",
+    "filelock": "torch",
+    "sklearn": "torch",
     "matplotlib": "plot",
     "rich": "cli",
 }
@@ -123,7 +125,6 @@ def _condition(error: Any) -> str | None:
 def _missing(error: ModuleNotFoundError) -> str:
     module = (error.name or "").split(".")[0]
     wanted = f"'dosimeter[{_EXTRAS[module]}]'" if module in _EXTRAS else module
-    wanted = "scikit-learn" if module == "sklearn" else wanted
     return f"this command needs {module}, which is not installed; pip install {wanted}"
 
 
