@@ -124,7 +124,7 @@ def test_one_line_and_a_code(line, code, way_out, folder):
     [
         ("torch", "demo", "'dosimeter[torch]'"),
         ("opendp", "demo", "'dosimeter[torch]'"),
-        ("sklearn", "demo", "scikit-learn"),
+        ("sklearn", "demo", "'dosimeter[torch]'"),
         ("matplotlib", f"{COMPARE} --plot x.svg", "'dosimeter[plot]'"),
         ("sqlalchemy", "budget list", "'dosimeter[ledger]'"),
         ("rich", "attack", "'dosimeter[cli]'"),

@@ -110,10 +110,8 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
 
 def read_digits() -> Split:
     """The 1797 handwritten digits of scikit-learn, as images of 8×8 bytes."""
-    try:
-        from sklearn.datasets import load_digits
-    except ModuleNotFoundError as error:
-        raise ValueError("digits must have scikit-learn; pip install scikit-learn") from error
+    from sklearn.datasets import load_digits
+
     bunch = load_digits()
     x = np.round(np.asarray(bunch.images) * (255 / 16)).astype(np.uint8)[..., None]
     return Split(Labelled(x, np.asarray(bunch.target, dtype=np.int64)), None, class_names(10))
