@@ -19,8 +19,9 @@ def save(
     config: dict[str, Any],
     results: dict[str, Any],
     packages: Iterable[str] = PACKAGES,
+    name: str = "results.json",
 ) -> None:
-    """Writes results.json: what was asked, what came out, and with which code and versions."""
+    """Writes a file of results: what was asked, what came out, and with which code and versions."""
     document = {
         "commit": commit(folder),
         "python": platform.python_version(),
@@ -28,7 +29,7 @@ def save(
         "config": config,
         "results": results,
     }
-    (folder / "results.json").write_text(json.dumps(document, indent=1) + "\n")
+    (folder / name).write_text(json.dumps(document, indent=1) + "\n")
 
 
 def commit(folder: pathlib.Path) -> str:
