@@ -26,19 +26,23 @@ BATCH = 16  # the activations of larger batches do not fit a core's cache
 
 
 def load(data: pathlib.Path, pixels: int) -> tuple[TensorDataset, TensorDataset]:
-    """Features of all images, to train on and to test on, each scaled to length 1."""
+    """Normalised features of all images, to train on and to test on."""
     key = {"data": cifar.identity(data), "pixels": pixels, "network": versions()}
     arrays = cifar.cached("efficientnet", key, lambda: _compute(data, pixels))
     train, test = (
-        TensorDataset(unit(torch.from_numpy(arrays[f"{part}_x"])), _labels(arrays, part))
+        TensorDataset(normalise(torch.from_numpy(arrays[f"{part}_x"])), _labels(arrays, part))
         for part in ("train", "test")
     )
     return train, test
 
 
-def unit(x: torch.Tensor) -> torch.Tensor:
-    """Each record divided by its own length, so that no record needs another one's numbers."""
-    return functional.normalize(x, dim=1)
+def normalise(x: torch.Tensor) -> torch.Tensor:
+    """Roots of the features less their mean, scaled to length 1: each record by itself.
+
+    Averaged activations are never negative, and a few large ones outweigh the rest.
+    """
+    roots = x.sqrt()
+    return functional.normalize(roots - roots.mean(1, keepdim=True), dim=1)
 
 
 def versions() -> list[str]:
