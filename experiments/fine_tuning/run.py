@@ -40,8 +40,8 @@ EXTRA = {
 def arms(config: dict[str, Any], preset: str) -> dict[str, dict[str, Any]]:
     """The settings of every arm: all that a run depends on, save data, weights and seed."""
     chosen = config[preset]
-    common = {key: config[key] for key in ("delta", "epochs", "batch_size", "signal_noise")}
-    same = ("pixels", "learning_rate", "max_grad_norm", "physical_batch_size")
+    common = {key: config[key] for key in ("delta", "batch_size", "signal_noise")}
+    same = ("epochs", "pixels", "learning_rate", "max_grad_norm", "physical_batch_size")
     common |= {"preset": preset} | {key: chosen[key] for key in same}
     made = {}
     for layers in chosen["layers"]:

@@ -54,9 +54,9 @@ def weights(tmp_path):
 
 def tiny(preset):
     """The config with two epochs of small batches of small images."""
-    small = {"epochs": 2, "batch_size": 4, "seeds": [1]}
-    chosen = CONFIG[preset] | {"pixels": 32, "physical_batch_size": 3, "targets": [0.0, 2.0]}
-    return CONFIG | small | {preset: chosen}
+    small = {"batch_size": 4, "seeds": [1]}
+    chosen = {"epochs": 2, "pixels": 32, "physical_batch_size": 3, "targets": [0.0, 2.0]}
+    return CONFIG | small | {preset: CONFIG[preset] | chosen}
 
 
 @pytest.fixture
