@@ -20,17 +20,21 @@ def name(arm: str) -> str:
 
 
 def stop(facts: dict[str, Any], rule: str) -> str:
-    """Epsilon where an arm was stopped, or how many of its seeds got there."""
-    if facts["reached"] < facts["runs"]:
-        return f"{facts['reached']} of {facts['runs']} seeds get there"
+    """Epsilon where an arm was stopped: one number if all its seeds agree."""
+    if not facts["reached"]:
+        return "never"
     mean, least, most = facts[rule]
-    return f"{mean:.3f} ({least:.3f} to {most:.3f})"
+    return f"{mean:.3f}" if least == most else f"{mean:.3f} ({least:.3f} to {most:.3f})"
 
 
 def epochs(facts: dict[str, Any]) -> str:
-    """At which epoch an arm was stopped."""
+    """At which epoch an arm was stopped, and by how many seeds if not by all."""
+    if not facts["reached"]:
+        return "never"
     mean, least, most = facts["epoch"]
-    return f"{mean:g}" if least == most else f"{mean:g} ({least} to {most})"
+    when = f"{mean:g}" if least == most else f"{mean:g} ({least} to {most})"
+    few = facts["reached"] < facts["runs"]
+    return f"{when}, {facts['reached']} of {facts['runs']} seeds" if few else when
 
 
 def targets(summary: dict[str, Any]) -> list[str]:
@@ -40,15 +44,16 @@ def targets(summary: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for target in summary[ADAPTIVE]["stopped at"]:
-        best = best_constant(summary, [arm for arm in summary if arm != ADAPTIVE], target)
-        shown = dict.fromkeys([ONE, ADAPTIVE, *([best] if best else [])])
-        for arm in shown:
+        fixed = target[0].isdigit()
+        goal = f"{100 * float(target):g} %" if fixed else "80 % of its final accuracy"
+        # A share of one's own final accuracy is another goal for every arm.
+        constants = [arm for arm in summary if arm != ADAPTIVE] if fixed else []
+        best = best_constant(summary, constants, target)
+        for arm in dict.fromkeys([ONE, ADAPTIVE, *([best] if best else [])]):
             facts = summary[arm]["stopped at"][target]
-            goal = f"{100 * float(target):g} %" if target[0].isdigit() else "80 % of final"
-            title = f"**{name(arm)}**, best constant" if arm == best else name(arm)
-            when = epochs(facts) if facts["reached"] else "never"
-            cells = [stop(facts, rule) for rule in NAMES]
-            rows.append(f"| {goal} | {title} | {when} | " + " | ".join(cells) + " |")
+            title = f"{name(arm)}, the best constant" if arm == best else name(arm)
+            cells = [goal, title, epochs(facts), *(stop(facts, rule) for rule in NAMES)]
+            rows.append("| " + " | ".join(cells) + " |")
     return rows
 
 

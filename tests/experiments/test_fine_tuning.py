@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from experiments import cifar
-from experiments.fine_tuning import costs, features, resnet18, run
+from experiments import cifar, record
+from experiments.fine_tuning import costs, features, resnet18, run, table
 
 CONFIG = tomllib.loads((run.FOLDER / "config.toml").read_text())
 needs_efficientnet = pytest.mark.skipif(
@@ -143,7 +143,7 @@ def test_the_laptop_preset_runs_and_keeps_its_features(images, no_pld, monkeypat
     train, test = features.load(images, 32)
     assert train.tensors[0].shape == (8, 1280)
     assert len(test) == 4
-    assert train.tensors[0].norm(dim=1).tolist() == pytest.approx([1.0] * 8)
+    assert train.tensors[0].norm(dim=1).tolist() == pytest.approx([1.0] * 8, abs=1e-5)
 
 
 @needs_efficientnet
@@ -162,3 +162,67 @@ def test_what_is_missing_is_named(images, monkeypatch, tmp_path):
     monkeypatch.setattr(features, "PACKAGES", ("no-such-package",))
     with pytest.raises(SystemExit, match="skipped: the package no-such-package"):
         features.versions()
+
+
+# -- what was recorded -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def document():
+    return record.load(run.FOLDER)
+
+
+def test_epsilon_at_every_epoch_follows_from_the_schedule(document):
+    config, results = document["config"], document["results"]
+    assert list(results["runs"]) == list(run.arms(config, "laptop"))
+    for name, runs in results["runs"].items():
+        assert [each["seed"] for each in runs] == config["seeds"]
+        for each in runs:
+            assert len(each["accuracy"]) == config["laptop"]["epochs"]
+            fresh = costs.readings(each, config, results["records"])
+            for rule, values in fresh.items():
+                assert values == pytest.approx(each["epsilon"][rule], abs=1e-3), name
+
+
+def test_the_policy_chose_the_recorded_noise_and_the_rest_kept_theirs(document):
+    for name, runs in document["results"]["runs"].items():
+        for each in runs:
+            assert set(each["steps"]) == {98}
+            assert each["reads"] == (name == "last adaptive")
+            if each["reads"]:
+                drops = -np.diff([document["config"]["policy"]["start"], *each["noise"]])
+                assert all(drop == pytest.approx(0) or drop == pytest.approx(0.1) for drop in drops)
+            else:
+                assert set(each["noise"]) == {float(name.split()[1])}
+
+
+def summarised(document):
+    results = document["results"]
+    return costs.summary(results["runs"], document["config"], "laptop", results["records"])
+
+
+def test_the_summary_follows_from_the_runs(document, no_pld):
+    for name, facts in summarised(document).items():
+        recorded = document["results"]["summary"][name]
+        assert facts["final accuracy"] == recorded["final accuracy"]
+        for target, stop in facts["stopped at"].items():
+            stop.pop("pld", None)
+            assert stop.items() <= recorded["stopped at"][target].items()
+
+
+@pytest.mark.slow
+def test_pld_of_every_stop_follows_from_the_schedule(document):
+    assert summarised(document) == document["results"]["summary"]
+
+
+def test_the_page_shows_the_tables(document):
+    page = (run.FOLDER / "README.md").read_text()
+    summary = document["results"]["summary"]
+    for row in [*table.targets(summary), *table.ends(summary)]:
+        assert row in page
+    overall = (run.FOLDER.parent / "README.md").read_text()
+    for arm in ("last adaptive", "last 1", "last 2"):
+        assert table.stop(summary[arm]["stopped at"]["0.76"], "ours") in overall
+    assert table.best_constant(summary, [a for a in summary if a != "last adaptive"], "0.76") == (
+        "last 2"
+    )
