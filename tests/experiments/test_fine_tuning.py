@@ -1,6 +1,7 @@
 """Both presets run on made-up images, and every recorded epsilon follows from its schedule."""
 
 import importlib.util
+import shutil
 import sys
 import tomllib
 
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from experiments import cifar, record
-from experiments.fine_tuning import costs, features, resnet18, run, table
+from experiments.fine_tuning import costs, features, plot, resnet18, run, table
 
 CONFIG = tomllib.loads((run.FOLDER / "config.toml").read_text())
 needs_efficientnet = pytest.mark.skipif(
@@ -220,9 +221,20 @@ def test_the_page_shows_the_tables(document):
     summary = document["results"]["summary"]
     for row in [*table.targets(summary), *table.ends(summary)]:
         assert row in page
+    accounting = record.load(run.FOLDER.parent / "accounting")
+    planned = accounting["results"]["our odometer"][accounting["config"]["epochs"].index(50)]
+    assert f"the planned 50 epochs cost ε = {planned:.3f}" in page
     overall = (run.FOLDER.parent / "README.md").read_text()
     for arm in ("last adaptive", "last 1", "last 2"):
         assert table.stop(summary[arm]["stopped at"]["0.76"], "ours") in overall
     assert table.best_constant(summary, [a for a in summary if a != "last adaptive"], "0.76") == (
         "last 2"
     )
+
+
+def test_the_figure_is_the_same_to_the_byte(tmp_path, monkeypatch):
+    committed = (plot.FOLDER / "figure.svg").read_bytes()
+    shutil.copy(plot.FOLDER / "results.json", tmp_path)
+    monkeypatch.setattr(plot, "FOLDER", tmp_path)
+    plot.main()
+    assert (tmp_path / "figure.svg").read_bytes() == committed
