@@ -7,7 +7,7 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.errors import TicketError
-from dosimeter.training import PrivateEngine
+from dosimeter.training import PrivateEngine, models
 
 
 def images(count=40):
@@ -138,3 +138,24 @@ def test_training_the_last_layer_only(build, train, classifier, points):
     train(parts)
     assert torch.equal(before, model[0].weight)
     assert parts.engine.steps == 5
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (7, 3, 5)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_norms_of_a_linear_layer_are_those_of_its_gradients(shape, bias):
+    layer = nn.Linear(5, 4, bias=bias)
+    activations, backprops = torch.randn(shape), torch.randn(*shape[:-1], 4)
+    norms = models.linear_norms(layer, [activations], backprops)
+    assert set(norms) == set(layer.parameters())
+    for record in range(7):
+        a, g = activations[record].reshape(-1, 5), backprops[record].reshape(-1, 4)
+        assert torch.allclose(norms[layer.weight][record], (g.T @ a).norm(), rtol=1e-5)
+        if bias:
+            assert torch.allclose(norms[layer.bias][record], g.sum(0).norm(), rtol=1e-5)
+
+
+def test_frozen_parts_of_a_linear_layer_have_no_norms():
+    layer = nn.Linear(5, 4)
+    layer.bias.requires_grad_(False)
+    norms = models.linear_norms(layer, [torch.randn(2, 5)], torch.randn(2, 4))
+    assert set(norms) == {layer.weight}

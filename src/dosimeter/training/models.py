@@ -18,6 +18,7 @@ from opacus.grad_sample import (
     GradSampleModuleExpandedWeights,
     GradSampleModuleFastGradientClipping,
 )
+from opacus.grad_sample.linear import compute_linear_norm_sample
 from opacus.validators import ModuleValidator
 from torch import nn
 
@@ -42,6 +43,7 @@ def wrap(
         wrapped: Any = GradSampleModuleFastGradientClipping(
             model, loss_reduction=loss_reduction, max_grad_norm=max_grad_norm
         )
+        wrapped.NORM_SAMPLERS = {**wrapped.NORM_SAMPLERS, nn.Linear: linear_norms}
     elif mode is GradSampling.EXPANDED_WEIGHTS:
         wrapped = GradSampleModuleExpandedWeights(model, loss_reduction=loss_reduction)
     else:
@@ -50,6 +52,28 @@ def wrap(
     wrapped.forbid_grad_accumulation()
     module: nn.Module = wrapped
     return module
+
+
+def linear_norms(
+    layer: nn.Linear, activations: list[torch.Tensor], backprops: torch.Tensor
+) -> dict[nn.Parameter, torch.Tensor]:
+    """The gradient norm of each record, as Opacus has it but several times as fast.
+
+    For one vector a record the gradient is an outer product, whose norm is the product of the
+    two norms; Opacus takes them by way of a matrix product for each record.
+    """
+    if backprops.dim() != 2:
+        norms: dict[nn.Parameter, torch.Tensor]
+        norms = compute_linear_norm_sample(layer, activations, backprops)
+        return norms
+    outer = torch.linalg.vector_norm(backprops, dim=1)
+    inner = torch.linalg.vector_norm(activations[0].to(backprops.dtype), dim=1)
+    found: dict[nn.Parameter, torch.Tensor] = {}
+    for name, norm in (("weight", outer * inner), ("bias", outer)):
+        parameter = layer._parameters[name]
+        if parameter is not None and parameter.requires_grad:
+            found[parameter] = norm
+    return found
 
 
 def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -> None:
