@@ -9,6 +9,7 @@ import pytest
 import dosimeter as dm
 from dosimeter.accounting.classic import PldComposition, Validity
 from dosimeter.compare import compare, plan, read_schedule
+from dosimeter.compare.exact import ExactTotal
 from dosimeter.compare.plot import save_plot
 from dosimeter.compare.schedule import checkpoints, upto
 
@@ -37,6 +38,27 @@ class TestCompare:
         exact.spend(STEP, 9800)
         exact.spend(dm.Gaussian(100.0), 50)
         assert comparison.limit.last == pytest.approx(exact.epsilon, rel=1e-3)
+
+    @pytest.mark.parametrize(
+        ("rate", "noise", "steps", "epsilon"),
+        [
+            (1e-4, 0.7, 100_000, 0.36326),
+            (1e-4, 1.0, 100_000, 0.15693),
+            (1e-3, 0.6, 10_000, 3.15223),
+            (0.2, 8.0, 3_000, 7.07065),
+        ],
+    )
+    def test_the_limit_is_as_fine_as_the_losses(self, rate, noise, steps, epsilon):
+        """Against dp-accounting with intervals of 1e-4 or a twentieth of a run's deviation."""
+        rows = [(dm.SampledGaussian(rate, noise), steps)]
+        total = ExactTotal(rows, DELTA)
+        for row in rows:
+            total.add(*row)
+        assert total.epsilon == pytest.approx(epsilon, rel=2e-3)
+
+    def test_a_cost_without_a_loss_distribution_is_refused(self):
+        with pytest.raises(ValueError, match=r"^schedule must hold costs with a known loss"):
+            compare([(dm.Zcdp(0.1), 3)], DELTA)
 
     def test_every_line_rises_and_is_above_the_limit(self, comparison):
         assert comparison.steps[-1] == 9850
