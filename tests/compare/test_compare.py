@@ -5,6 +5,7 @@ import json
 import math
 
 import pytest
+from mpmath import mp, mpf
 
 import dosimeter as dm
 from dosimeter.accounting.classic import PldComposition, Validity
@@ -55,6 +56,22 @@ class TestCompare:
         for row in rows:
             total.add(*row)
         assert total.epsilon == pytest.approx(epsilon, rel=2e-3)
+
+    def test_the_limit_of_pure_epsilons_is_that_of_randomised_response(self):
+        """P(loss > l) by the binomial distribution: 100 answers with epsilon 0.1."""
+        total = ExactTotal([(dm.PureDp(0.1), 100)], DELTA)
+        total.add(dm.PureDp(0.1), 100)
+        with mp.workdps(30):
+            p = 1 / (1 + mp.exp(-mpf("0.1")))
+
+            def delta(epsilon):
+                return mp.fsum(
+                    mp.binomial(100, k) * p**k * (1 - p) ** (100 - k)
+                    * max(0, 1 - mp.exp(epsilon - mpf("0.1") * (2 * k - 100)))
+                    for k in range(101)
+                )  # fmt: skip
+
+            assert delta(total.epsilon) <= DELTA <= delta(0.995 * total.epsilon)
 
     def test_a_cost_without_a_loss_distribution_is_refused(self):
         with pytest.raises(ValueError, match=r"^schedule must hold costs with a known loss"):

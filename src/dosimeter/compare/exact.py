@@ -63,6 +63,7 @@ def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
     Raises:
         ValueError: The cost has no known loss distribution.
     """
+    from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     match cost:
@@ -75,19 +76,14 @@ def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
         case Laplace(scale=scale):
             return pld.from_laplace_mechanism(scale, value_discretization_interval=width)
         case PureDp(epsilon=epsilon) if cost.delta == 0:
-            # Randomised response, the worst case.
-            likely = -math.log1p(math.exp(-epsilon))
-            return pld.from_two_probability_mass_functions(
-                {0: likely - epsilon, 1: likely},
-                {0: likely, 1: likely - epsilon},
-                value_discretization_interval=width,
-            )
+            parameters = common.DifferentialPrivacyParameters(epsilon, 0.0)
+            return pld.from_privacy_parameters(parameters, value_discretization_interval=width)
     raise ValueError(f"schedule must hold costs with a known loss distribution, got {cost}")
 
 
 def interval(schedule: Iterable[tuple[Cost, int]]) -> float:
     """A width of intervals that suits the typical run of a schedule, yet not too many of them."""
-    variance, runs, longest = 0.0, 0, 0.0
+    variance, runs, longest, coarsest = 0.0, 0, 0.0, _COARSEST
     for cost, count in schedule:
         # Near order 1 the Rényi cost is the order times half the variance of the loss.
         variance += count * 2 * float(cost.rdp([_LOWEST_ORDER])[0]) / _LOWEST_ORDER
@@ -96,5 +92,8 @@ def interval(schedule: Iterable[tuple[Cost, int]]) -> float:
             shift = 1 / cost.noise_multiplier
             far = math.log(cost.sample_rate) + shift * (_FAR + shift / 2)
             longest = max(longest, far)
+        elif isinstance(cost, PureDp):
+            # dp-accounting rounds its two losses up to the next interval.
+            coarsest = min(coarsest, cost.epsilon / 1000)
     fine = math.sqrt(variance / runs) / _PER_DEVIATION
-    return min(_COARSEST, max(fine, longest / _MOST_INTERVALS, 1e-7))
+    return min(coarsest, max(fine, longest / _MOST_INTERVALS, 1e-7))
