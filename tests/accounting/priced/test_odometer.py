@@ -1,6 +1,7 @@
 """An odometer with a menu: valid readings at any stop, near the exact accountant's."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -124,8 +125,18 @@ def test_bad_plans_and_menus_are_refused(ladder):
         dm.Odometer(DELTA, menu=[NOMINAL], plan=10)
     with pytest.raises(ValueError, match="plan must be for a cost on the menu"):
         dm.Odometer(DELTA, menu=[NOMINAL], plan=(OTHER, 1000))
+    with pytest.raises(ValueError, match="plan must cost an epsilon between"):
+        dm.Odometer(DELTA, menu=[NOMINAL], plan=(NOMINAL, 10**12))
+    with pytest.raises(ValueError, match="plan count must be between"):
+        dm.Odometer(DELTA, menu=[NOMINAL], plan=(NOMINAL, 0))
     with pytest.raises(ValueError, match="at least one cost"):
         dm.Odometer(DELTA, menu=[])
+    with pytest.raises(ValueError, match="a cost twice"):
+        dm.Odometer(DELTA, menu=[NOMINAL, NOMINAL])
+    with pytest.raises(ValueError, match="off the menu"):
+        dm.Odometer(DELTA, menu=[NOMINAL, dm.Curve([2.0], [math.inf])])
+    with pytest.raises(ValueError, match="rate 1"):
+        dm.Odometer(DELTA, menu=[dm.SampledGaussian(1.0, 3.0)])
     with pytest.raises(ValueError, match="menu must be made for a delta of at most"):
         dm.Odometer(DELTA / 2, menu=ladder)
 

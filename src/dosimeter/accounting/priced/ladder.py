@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dosimeter.accounting.priced.losses import Direction, symmetric
+from dosimeter.accounting.priced.losses import Direction, single_loss, symmetric
 from dosimeter.accounting.priced.menu import (
     Losses,
     Menu,
@@ -47,6 +47,10 @@ _DECLINE = 0.2
 """The share of delta falls with this power of n, because a small epsilon needs it more."""
 
 _FIRST_SHARE = 0.08
+_LOW_ORDER = 1.25
+_FAR = 150.0
+"""At a low order the Rényi cost is about the mean loss, which epsilon is not far below."""
+
 _PLACES = 64
 _TRIES = 12
 _ENOUGH = 0.98
@@ -68,6 +72,9 @@ class Ladder:
 def make_ladder(costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | None) -> Ladder:
     """The ladder of a menu, with half of delta on the plan if there is one."""
     nominal = checked(costs)[0]
+    for cost in costs:
+        # Refuses what cannot be on a menu before anything is computed from its Rényi cost.
+        single_loss(cost, Direction.REMOVE, lattice_level(1.0))
     losses, scale, runs, top = _extent(nominal, delta, plan)
     quanta = _QUANTA if len(costs) > 1 else _QUANTA_ALONE
     items = items_at(costs, scale, runs, quanta=quanta, grain=0.0)
@@ -111,7 +118,10 @@ def _within(
         spare = max(value - fixed, 0.05 * delta)
         share *= min(2.0, 0.99 * (delta - fixed) / spare)
     if found is None:
-        raise ValueError("menu must have losses that delta can pay for, got heavier ones")
+        raise ValueError(
+            "menu must hold costs that an odometer can read at this delta, got heavier ones; "
+            "leave them out and spend them off the menu"
+        )
     return found
 
 
@@ -155,7 +165,10 @@ def _extent(
     scale = Scale.of(nominal, TOP_EPSILON / 4, delta)
     planned = max(1, math.ceil(plan[1] * scale.rdp(plan[0]) / scale.rdp(nominal)))
     rough = Losses(scale, delta, lattice_level(1.0))
-    epsilon = least_epsilon(rough.of(nominal, planned, Direction.REMOVE), delta)
+    # A sum of losses far beyond the lattice would take for ever to say so.
+    epsilon = planned * float(nominal.rdp([_LOW_ORDER])[0])
+    if epsilon <= _FAR:
+        epsilon = least_epsilon(rough.of(nominal, planned, Direction.REMOVE), delta)
     if not 1e-3 <= epsilon <= 100:
         raise ValueError(
             f"plan must cost an epsilon between 0.001 and 100 with a menu, got {plan!r}, "
