@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers: what a spend and a reading of epsilon cost as the history grows, ours beside others'.
 
-Each accountant is measured in a process of its own that is ended when its time is up, because one
-reading of some of them takes longer than the whole benchmark may. What it told before stays.
+Each accountant is measured in a process of its own, which the system ends when it has used up its
+seconds of processor time, because one reading of some takes longer than the whole benchmark may.
+What it told before stays.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 import itertools
 import math
 import multiprocessing
+import resource
 import time
 import tracemalloc
 import warnings
@@ -24,14 +26,12 @@ from dosimeter.accounting.priced.menu import make_menu
 
 DELTA, RATE = 1e-6, 0.001
 HISTORY = (10, 1_000, 100_000)
-PATIENCE = 5.0
-OUR_PATIENCE = 300.0
+PATIENCE = 5
+OUR_PATIENCE = 300
 """Ours is to show the longest history, and computes 100,000 new curves on the way: a minute."""
 
 Accountant = tuple[Callable[[int], object], Callable[[], object]]
 """Spends the i-th step; reads epsilon."""
-
-_START = 30.0
 
 
 def run() -> list[Result | Table]:
@@ -49,7 +49,7 @@ def run() -> list[Result | Table]:
     columns = [f"{what}, µs, after {size:,}" for what in ("spend", "reading") for size in HISTORY]
     title = (
         f"Spends of a step (sample rate {RATE:g}, noise 1, or noise that always changes), and "
-        f"readings of epsilon. Peers were given {PATIENCE:g} s each."
+        f"readings of epsilon. Peers were given {PATIENCE} s each."
     )
     figures.append(Table(title, ("accountant", "steps", *columns, "KiB held after"), tuple(rows)))
     reasons = tuple((name, reason) for name, reason in REMARKS.items())
@@ -65,10 +65,10 @@ def _growth(name: str, changing: bool, told: dict[tuple[str, int], float]) -> Re
 
 
 def _row(
-    name: str, changing: bool, told: dict[tuple[str, int], float], patience: float
+    name: str, changing: bool, told: dict[tuple[str, int], float], patience: int
 ) -> tuple[str, ...]:
     cells = [
-        f"{told[what, size]:.3g}" if (what, size) in told else f"over {patience:g} s"
+        f"{told[what, size]:.3g}" if (what, size) in told else f"over {patience} s"
         for what in ("spend", "reading")
         for size in HISTORY
     ]
@@ -77,35 +77,30 @@ def _row(
     return (name, "ever-changing" if changing else "constant", *cells, held)
 
 
-def _measured(name: str, changing: bool, patience: float) -> dict[tuple[str, int], float]:
+def _measured(name: str, changing: bool, patience: int) -> dict[tuple[str, int], float]:
     """What a process of its own told within its time, by kind of figure and history."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_measure, args=(name, changing, theirs))
+    process = context.Process(target=_measure, args=(name, changing, patience, theirs))
     process.start()
     theirs.close()
     told: dict[tuple[str, int], float] = {}
-    deadline = time.monotonic() + _START
     try:
-        while ours.poll(max(0.0, deadline - time.monotonic())):
+        while True:
             what, size, value = ours.recv()
-            if what == "ready":
-                deadline = time.monotonic() + patience
-            else:
-                told[what, size] = value
+            told[what, size] = value
     except EOFError:
-        pass
-    process.kill()
-    process.join()
+        process.join()
     return told
 
 
-def _measure(name: str, changing: bool, pipe: Connection) -> None:
+def _measure(name: str, changing: bool, patience: int, pipe: Connection) -> None:
     """Runs in the child: tells every figure as soon as it is known."""
     warnings.simplefilter("ignore")
     make = PEERS[name]
     spend, read = make(changing)
-    pipe.send(("ready", 0, 0.0))
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + patience, hard))
     numbers = itertools.count()
     for size in HISTORY:
         for number in numbers:
@@ -120,13 +115,13 @@ def _measure(name: str, changing: bool, pipe: Connection) -> None:
 
 
 def _microseconds(work: Callable[[], object]) -> float:
-    """The median of up to 21 calls within half a second, at least one."""
+    """The best of up to 200 calls within a third of a second, at least one."""
     taken: list[float] = []
-    while len(taken) < 21 and sum(taken) < 0.5:
+    while len(taken) < 200 and sum(taken) < 0.3:
         began = time.perf_counter()
         work()
         taken.append(time.perf_counter() - began)
-    return 1e6 * sorted(taken)[len(taken) // 2]
+    return 1e6 * min(taken)
 
 
 def _memory(make: Callable[[bool], Accountant], changing: bool) -> tuple[int, float]:
