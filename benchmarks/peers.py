@@ -107,17 +107,18 @@ def _measure(name: str, changing: bool, patience: int, pipe: Connection) -> None
             spend(number)
             if number + 1 >= size:
                 break
-        pipe.send(("spend", size, _microseconds(lambda: spend(next(numbers)))))
-        pipe.send(("reading", size, _microseconds(read)))
+        pipe.send(("reading", size, _microseconds(read, most=200)))
+        # Spends lengthen the history, so a few must do.
+        pipe.send(("spend", size, _microseconds(lambda: spend(next(numbers)), most=10)))
         if size == HISTORY[0]:
             pipe.send(("memory", *_memory(make, changing)))
     pipe.close()
 
 
-def _microseconds(work: Callable[[], object]) -> float:
-    """The best of up to 200 calls within a third of a second, at least one."""
+def _microseconds(work: Callable[[], object], *, most: int) -> float:
+    """The best of some calls within a third of a second, at least one."""
     taken: list[float] = []
-    while len(taken) < 200 and sum(taken) < 0.3:
+    while len(taken) < most and sum(taken) < 0.3:
         began = time.perf_counter()
         work()
         taken.append(time.perf_counter() - began)
