@@ -51,13 +51,9 @@ def markdown(figures: dict[str, list[Result]], tables: dict[str, list[Table]]) -
                 f"{met if row.goal else ''} |"
             )
     for suite, several in tables.items():
+        lines += ["", f"## {suite.capitalize()}"] if several else []
         for each in several:
-            lines += [
-                "",
-                f"## {suite.capitalize()}" if each is several[0] else "",
-                "",
-                each.markdown,
-            ]
+            lines += ["", each.markdown]
     return "\n".join(lines)
 
 

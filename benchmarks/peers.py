@@ -51,7 +51,9 @@ def run() -> list[Result | Table]:
         f"Spends of a step (sample rate {RATE:g}, noise 1, or noise that always changes), and "
         f"readings of epsilon. Peers were given {PATIENCE} s each."
     )
-    figures.append(Table(title, ("accountant", "steps", *columns, "KiB held after"), tuple(rows)))
+    figures.append(
+        Table(title, ("accountant", "steps", *columns, "KiB held by Python after"), tuple(rows))
+    )
     reasons = tuple((name, reason) for name, reason in REMARKS.items())
     figures.append(Table("What each of them is.", ("accountant", "remark"), reasons))
     return figures
@@ -235,7 +237,8 @@ PEERS: dict[str, Callable[[bool], Accountant]] = {
 }
 
 REMARKS = {
-    "dosimeter filter": "a spend decides: it is admitted or refused, fully adaptive",
+    "dosimeter filter": "a spend decides: it is admitted or refused, fully adaptive; it keeps the "
+    "curves of the last 4,096 costs",
     "dosimeter filter with a menu": "a spend decides; ever-changing means its four items in turn",
     "Opacus RDP": "a spend only notes; a decision needs a reading; parameters fixed beforehand",
     "Opacus PRV": "the same",
