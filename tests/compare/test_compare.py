@@ -101,6 +101,7 @@ class TestCompare:
         result = compare([(dm.Laplace(50.0), 20)], DELTA, points=2, menu=False)
         last = {line.name: line.last for line in result.lines}
         assert last["basic composition"] == pytest.approx(0.4)
+        assert result.limit.last < last["Rogers' filter"] < 2.0
         assert last["odometer"] <= last["basic composition"] * (1 + 1e-9)
 
     def test_with_menus(self):
