@@ -10,13 +10,24 @@ import os
 import pathlib
 import platform
 import sys
+from collections.abc import Callable, Sequence
 
-from benchmarks import core, face, ledger, training
-from benchmarks.measure import Result
+from benchmarks import core, face, ledger, peers, tightness, training
+from benchmarks.measure import Result, Table
 
 HERE = pathlib.Path(__file__).parent
-PACKAGES = ("dosimeter", "numpy", "scipy", "dp-accounting", "opacus", "torch", "sqlalchemy")
-SUITES = {"core": core.run, "face": face.run, "training": training.run, "ledger": ledger.results}
+PACKAGES = (
+    *("dosimeter", "numpy", "scipy", "dp-accounting", "opacus", "torch", "sqlalchemy"),
+    *("opendp", "autodp"),
+)
+SUITES: dict[str, Callable[[], Sequence[Result | Table]]] = {
+    "core": core.run,
+    "face": face.run,
+    "training": training.run,
+    "ledger": ledger.results,
+    "tightness": tightness.run,
+    "peers": peers.run,
+}
 
 
 def machine() -> dict[str, object]:
@@ -30,41 +41,48 @@ def machine() -> dict[str, object]:
     }
 
 
-def table(results: dict[str, list[Result]]) -> str:
-    """The report as Markdown."""
+def markdown(figures: dict[str, list[Result]], tables: dict[str, list[Table]]) -> str:
+    """The report."""
     lines = ["| suite | figure | measured | goal | met |", "|---|---|---|---|---|"]
-    for suite, rows in results.items():
-        for row in rows:
+    for suite, results in figures.items():
+        for row in results:
             met = "yes" if row.met else "**no**"
             lines.append(
                 f"| {suite} | {row.name} | {row.value:.4g} {row.unit} | {row.goal} | "
                 f"{met if row.goal else ''} |"
             )
+    for suite, several in tables.items():
+        lines += ["", f"## {suite.capitalize()}"] if several else []
+        for each in several:
+            lines += ["", each.markdown]
     return "\n".join(lines)
 
 
 def main() -> int:
     """Runs the suites; the exit code says whether every goal was met."""
     about = machine()
-    results = {name: run() for name, run in SUITES.items()}
-    text = table(results)
+    made = {name: run() for name, run in SUITES.items()}
+    figures = {
+        name: [each for each in every if isinstance(each, Result)] for name, every in made.items()
+    }
+    tables = {
+        name: [each for each in every if isinstance(each, Table)] for name, every in made.items()
+    }
+    text = markdown(figures, tables)
     print(text)
     facts = ", ".join(f"{key} {value}" for key, value in about.items())
     (HERE / "report.md").write_text(f"# Benchmarks\n\nMeasured on: {facts}.\n\n{text}\n")
-    (HERE / "report.json").write_text(
-        json.dumps(
-            {
-                "machine": about,
-                "results": {
-                    name: [dataclasses.asdict(row) for row in rows]
-                    for name, rows in results.items()
-                },
-            },
-            indent=2,
-        )
-        + "\n"
-    )
-    return 0 if all(row.met for rows in results.values() for row in rows) else 1
+    plain = {
+        "machine": about,
+        "results": {
+            name: [dataclasses.asdict(row) for row in rows] for name, rows in figures.items()
+        },
+        "tables": {
+            name: [dataclasses.asdict(row) for row in rows] for name, rows in tables.items()
+        },
+    }
+    (HERE / "report.json").write_text(json.dumps(plain, indent=2) + "\n")
+    return 0 if all(row.met for rows in figures.values() for row in rows) else 1
 
 
 if __name__ == "__main__":

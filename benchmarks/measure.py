@@ -29,6 +29,21 @@ class Result:
         return cls(name, value, unit, f"at least {limit:g} {unit}", value >= limit)
 
 
+@dataclass(frozen=True)
+class Table:
+    """Figures that belong together and have no goal."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def markdown(self) -> str:
+        """The title and the table."""
+        lines = [self.columns, ("---",) * len(self.columns), *self.rows]
+        return "\n".join([self.title, "", *(f"| {' | '.join(line)} |" for line in lines)])
+
+
 def best_seconds(work: Callable[[], object], *, repeats: int = 7, loops: int = 1) -> float:
     """Seconds of one call of `work`: the fastest of `repeats` rounds of `loops` calls."""
     best = float("inf")

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tightness: epsilon of every rule over the exact one, and how many steps a budget admits.
-
-Not part of `make bench` yet. At sample rates near 1e-4 the exact line of `compare` is itself loose.
-"""
+"""Tightness: epsilon of every rule over the exact one, and how many steps a budget admits."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import dosimeter as dm
-from benchmarks.measure import Result
-from dosimeter.compare import compare, plan
+from benchmarks.measure import Result, Table
+from dosimeter.compare import Comparison, compare, plan
 
 DELTA = 1e-6
+BUDGETS = (0.5, 1.0, 3.0, 8.0)
+CAPACITY = dm.SampledGaussian(0.01, 2.0)
+_WORKERS = 2
 
 
 def _step(rate: float, noise: float) -> dm.Cost:
@@ -22,10 +24,10 @@ def _step(rate: float, noise: float) -> dm.Cost:
 
 WORKLOADS: dict[str, list[tuple[dm.Cost, int]]] = {
     **{
-        f"rate {rate:g}, noise {noise:g}, {steps} steps": [(_step(rate, noise), steps)]
+        f"rate {rate:g}, noise {noise:g}, {steps:,} steps": [(_step(rate, noise), steps)]
         for rate, noise, steps in [
-            (1e-4, 0.7, 100_000),
             (1e-4, 1.0, 100_000),
+            (3e-4, 0.8, 30_000),
             (1e-3, 0.6, 10_000),
             (1e-3, 1.0, 10_000),
             (1e-3, 1.0, 100_000),
@@ -44,10 +46,10 @@ WORKLOADS: dict[str, list[tuple[dm.Cost, int]]] = {
             (0.2, 8.0, 3_000),
         ]
     },
-    "Gaussian, noise 100, 10000 runs": [(dm.Gaussian(100.0), 10_000)],
+    "Gaussian, noise 100, 10,000 runs": [(dm.Gaussian(100.0), 10_000)],
     "Gaussian, noise 20, 100 runs": [(dm.Gaussian(20.0), 100)],
     "Laplace, scale 10, 100 runs": [(dm.Laplace(10.0), 100)],
-    "Laplace, scale 50, 1000 runs": [(dm.Laplace(50.0), 1_000)],
+    "Laplace, scale 50, 1,000 runs": [(dm.Laplace(50.0), 1_000)],
     "noise 1 to 1.4 and back": [
         (_step(0.01024, noise), 980) for noise in (1.0, 1.2, 1.4, 1.2, 1.0)
     ],
@@ -59,40 +61,77 @@ WORKLOADS: dict[str, list[tuple[dm.Cost, int]]] = {
 }
 
 
-def run() -> list[Result]:
-    """Geometric mean and worst ratio of each rule, and the share of steps that filters admit."""
+def run() -> list[Result | Table]:
+    """Ratios of every rule on every workload, and the share of steps that filters admit."""
+    with ProcessPoolExecutor(_WORKERS, mp_context=get_context("spawn")) as pool:
+        made = dict(zip(WORKLOADS, pool.map(_compared, WORKLOADS), strict=True))
+        capacity = list(pool.map(_capacity, BUDGETS))
     ratios: dict[str, list[float]] = defaultdict(list)
-    for schedule in WORKLOADS.values():
-        result = compare(schedule, DELTA, points=1)
+    holds: dict[str, str] = {}
+    for result in made.values():
         for line in result.lines[1:]:
             name = "filter at the best order" if "at order" in line.name else line.name
             ratios[name].append(line.last / result.limit.last)
+            holds[name] = line.validity.value
+    return [
+        *_goals(ratios),
+        _by_rule(ratios, holds),
+        _by_workload(made),
+        Table(
+            f"Steps of {CAPACITY} that a budget admits, and as a share of the exact limit.",
+            ("epsilon", *(rule for rule, _, _ in capacity[0])),
+            tuple(
+                (f"{epsilon:g}", *(f"{steps:,} ({share:.1%})" for _, steps, share in row))
+                for epsilon, row in zip(BUDGETS, capacity, strict=True)
+            ),
+        ),
+    ]
+
+
+def _compared(name: str) -> Comparison:
+    return compare(WORKLOADS[name], DELTA, points=1)
+
+
+def _capacity(epsilon: float) -> list[tuple[str, int, float]]:
+    """Rule, steps and share of the exact limit."""
+    rows = plan(epsilon, DELTA, cost=CAPACITY).rows
+    return [(row.rule, row.steps, row.steps / rows[-1].steps) for row in rows]
+
+
+def _goals(ratios: dict[str, list[float]]) -> list[Result]:
+    """Ours as figures of the report's head."""
+    ours = ("filter with a menu", "odometer with a menu, planned", "filter", "odometer")
+    return [
+        Result(f"{name}, {what}", value, "times PLD", "", True)
+        for name in ours
+        for what, value in (("mean", _mean(ratios[name])), ("worst", max(ratios[name])))
+    ]
+
+
+def _by_rule(ratios: dict[str, list[float]], holds: dict[str, str]) -> Table:
     rows = []
     for name, values in sorted(ratios.items(), key=lambda pair: _mean(pair[1])):
         finite = [value for value in values if math.isfinite(value)]
-        about = f"{name}, {len(finite)} of {len(values)} workloads"
-        if finite:
-            rows.append(Result(f"{about}: geometric mean", _mean(finite), "times PLD", "", True))
-            rows.append(Result(f"{about}: worst", max(finite), "times PLD", "", True))
-    return rows + _capacity()
+        worst = f"{max(finite):.3f}" if finite else "no bound"
+        mean = f"{_mean(finite):.3f}" if finite else "no bound"
+        rows.append((name, holds[name], f"{len(finite)} of {len(values)}", mean, worst))
+    title = "Epsilon over that of the exact limit (PLD, everything fixed beforehand), delta 1e-6."
+    columns = ("rule", "it", "workloads with a bound", "geometric mean", "worst")
+    return Table(title, columns, tuple(rows))
 
 
-def _capacity() -> list[Result]:
+def _by_workload(made: dict[str, Comparison]) -> Table:
     rows = []
-    for epsilon in (0.5, 1.0, 3.0, 8.0):
-        made = plan(epsilon, DELTA, cost=_step(0.01, 2.0))
-        exact = made.rows[-1].steps
-        rows += [
-            Result(
-                f"steps at epsilon {epsilon:g}, {row.rule}",
-                100 * row.steps / exact,
-                "% of PLD",
-                "",
-                True,
-            )
-            for row in made.rows[:-1]
-        ]
-    return rows
+    for name, result in made.items():
+        last = {line.name: line.last / result.limit.last for line in result.lines}
+        ours = ("filter with a menu", "odometer with a menu, planned", "filter", "odometer")
+        known = (*ours, "Rényi, tight")
+        rows.append((name, f"{result.limit.last:.3f}", *(f"{last[rule]:.3f}" for rule in known)))
+    return Table(
+        "The same by workload, for our rules and Rényi composition.",
+        ("workload", "exact epsilon", *ours, "Rényi, tight"),
+        tuple(rows),
+    )
 
 
 def _mean(values: list[float]) -> float:

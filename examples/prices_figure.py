@@ -34,7 +34,7 @@ def main() -> None:
     left.axhline(DELTA, color="0.5", linewidth=0.8, linestyle="--")
     left.annotate("0.9 δ", (-1.3, DELTA * 1.6), color="0.35", fontsize=9)
     left.plot([0], [table.value(menu.quanta, EPSILON)], "o", color=shades[-1])
-    left.annotate("start", (0.25, DELTA / 9), fontsize=9)
+    left.annotate("start", (0.2, DELTA / 6), fontsize=9)
     left.axvline(EPSILON, color="0.8", linewidth=0.8)
     left.annotate("ε*", (EPSILON + 0.1, 2e-9), color="0.35")
     left.set(xlim=(-1.5, 9), ylim=(1e-9, 1.5), xlabel="privacy loss so far")
@@ -46,7 +46,8 @@ def main() -> None:
         right.annotate(
             f"{steps:.0f}", (noise, steps), (0, 6), textcoords="offset points", ha="center"
         )
-    right.set(xlabel="noise multiplier", ylabel="steps for one quantum", ylim=(0, None))
+    right.set(xlabel="noise multiplier", ylabel="steps for one quantum")
+    right.set_ylim(0, 1.1 * max(per_quantum))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(PAGE, dpi=160)

@@ -193,5 +193,5 @@ def test_the_command_prints_who_stands():
         [sys.executable, "-m", "dosimeter.attack"], capture_output=True, text=True, check=True
     ).stdout
     verdicts = [line.rsplit(maxsplit=1)[-1] for line in out.splitlines()[2:]]
-    assert verdicts == ["BROKEN", "BROKEN", "holds", "holds", "holds"]
+    assert verdicts == ["BROKEN", "BROKEN", "holds", "holds", "holds", "holds"]
     assert "1.9972" in out

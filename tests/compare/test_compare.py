@@ -5,10 +5,12 @@ import json
 import math
 
 import pytest
+from mpmath import mp, mpf
 
 import dosimeter as dm
 from dosimeter.accounting.classic import PldComposition, Validity
 from dosimeter.compare import compare, plan, read_schedule
+from dosimeter.compare.exact import ExactTotal
 from dosimeter.compare.plot import save_plot
 from dosimeter.compare.schedule import checkpoints, upto
 
@@ -38,6 +40,43 @@ class TestCompare:
         exact.spend(dm.Gaussian(100.0), 50)
         assert comparison.limit.last == pytest.approx(exact.epsilon, rel=1e-3)
 
+    @pytest.mark.parametrize(
+        ("rate", "noise", "steps", "epsilon"),
+        [
+            (1e-4, 0.7, 100_000, 0.36326),
+            (1e-4, 1.0, 100_000, 0.15693),
+            (1e-3, 0.6, 10_000, 3.15223),
+            (0.2, 8.0, 3_000, 7.07065),
+        ],
+    )
+    def test_the_limit_is_as_fine_as_the_losses(self, rate, noise, steps, epsilon):
+        """Against dp-accounting with intervals of 1e-4 or a twentieth of a run's deviation."""
+        rows = [(dm.SampledGaussian(rate, noise), steps)]
+        total = ExactTotal(rows, DELTA)
+        for row in rows:
+            total.add(*row)
+        assert total.epsilon == pytest.approx(epsilon, rel=2e-3)
+
+    def test_the_limit_of_pure_epsilons_is_that_of_randomised_response(self):
+        """P(loss > l) by the binomial distribution: 100 answers with epsilon 0.1."""
+        total = ExactTotal([(dm.PureDp(0.1), 100)], DELTA)
+        total.add(dm.PureDp(0.1), 100)
+        with mp.workdps(30):
+            p = 1 / (1 + mp.exp(-mpf("0.1")))
+
+            def delta(epsilon):
+                return mp.fsum(
+                    mp.binomial(100, k) * p**k * (1 - p) ** (100 - k)
+                    * max(0, 1 - mp.exp(epsilon - mpf("0.1") * (2 * k - 100)))
+                    for k in range(101)
+                )  # fmt: skip
+
+            assert delta(total.epsilon) <= DELTA <= delta(0.995 * total.epsilon)
+
+    def test_a_cost_without_a_loss_distribution_is_refused(self):
+        with pytest.raises(ValueError, match=r"^schedule must hold costs with a known loss"):
+            compare([(dm.Zcdp(0.1), 3)], DELTA)
+
     def test_every_line_rises_and_is_above_the_limit(self, comparison):
         assert comparison.steps[-1] == 9850
         for line in comparison.lines:
@@ -62,6 +101,7 @@ class TestCompare:
         result = compare([(dm.Laplace(50.0), 20)], DELTA, points=2, menu=False)
         last = {line.name: line.last for line in result.lines}
         assert last["basic composition"] == pytest.approx(0.4)
+        assert result.limit.last < last["Rogers' filter"] < 2.0
         assert last["odometer"] <= last["basic composition"] * (1 + 1e-9)
 
     def test_with_menus(self):

@@ -4,7 +4,7 @@
 mechanism -> cost curve -> running sum -> certified epsilon. Nothing is refused (but for a
 cap on failure probabilities): the odometer reads, and whoever watches it decides when to
 stop, for whatever reason the outputs may give. With a menu of declared mechanisms a ladder
-of value tables reads beside the mixture, and the smaller reading holds.
+of certified readings stands beside the mixture, and the smaller reading holds.
 """
 
 from __future__ import annotations

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 
 from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
+from dosimeter.accounting.priced import Menu, make_menu
 from dosimeter.attack import examples
+from dosimeter.attack.buyer import best_buyer
+from dosimeter.attack.mechanism import FiniteMechanism
 from dosimeter.attack.play import Step, play
 from dosimeter.attack.search import Shape, strongest
 from dosimeter.errors import UnsoundRuleWarning
@@ -26,23 +30,39 @@ def _ours() -> Gate:
     return Filter(_EPSILON, _DELTA, orders=_ORDERS, weights=[0.5, 0.5])
 
 
+_ITEMS = (FiniteMechanism((1.1,), (0.007,)), FiniteMechanism((0.4,), (0.08,)))
+
+
+@functools.cache
+def _menu() -> Menu:
+    return make_menu(_ITEMS, _EPSILON, 0.8999 * _DELTA)
+
+
+def _with_menu() -> Gate:
+    return Filter(_EPSILON, _DELTA, menu=_menu())
+
+
 RULES: list[tuple[str, Callable[[], Gate], str]] = [
     ("curve rule, tight conversion", lambda: _curve(Conversion.TIGHT), "hockey stick"),
     ("curve rule, paper's conversion", lambda: _curve(Conversion.TAIL), "tail"),
     ("fixed order 8", lambda: FixedOrderFilter(_EPSILON, _DELTA, order=8.0), "hockey stick"),
     ("fixed order 32", lambda: FixedOrderFilter(_EPSILON, _DELTA, order=32.0), "hockey stick"),
     ("dosimeter.Filter, equal weights", _ours, "hockey stick"),
+    ("dosimeter.Filter with a menu", _with_menu, "hockey stick"),
 ]
 
 
 def adversaries() -> list[tuple[str, Step]]:
-    """The known counterexamples, and the best adversary a short search finds against us."""
+    """The known counterexamples, the best that a short search finds, and the best buyer."""
     found, _ = strongest(_ours, _EPSILON, Shape(stages=1, outcomes=2), tries=60, restarts=1)
+    buyer, _ = best_buyer(_with_menu, _EPSILON, _ITEMS, depth=6)
     named = [
         ("tight", examples.TIGHT_CONVERSION),
         ("tail", examples.TAIL_CONVERSION),
+        ("searched", found),
+        ("buyer", buyer),
     ]
-    return [*named, ("searched", found)] if found else named
+    return [(name, step) for name, step in named if step is not None]
 
 
 def main() -> None:

@@ -99,7 +99,7 @@ def _build(
         """The subtree after a path with this loss, and its conditional divergence."""
         gate = gate_after(spent, new_gate)
         if len(spent) == shape.stages - 1:
-            return _last(loss, max(0.01, next(last) - loss), gate, epsilon)
+            return last_stranger(loss, max(0.01, next(last) - loss), gate, epsilon)
         node = next(nodes)
         mechanism = FiniteMechanism(tuple(np.abs(losses[node])), tuple(chances[node]))
         if not gate.admits(mechanism):
@@ -114,7 +114,9 @@ def _build(
     return grow((), 0.0)
 
 
-def _last(loss: float, more: float, gate: Gate, epsilon: float) -> tuple[Step | None, float]:
+def last_stranger(
+    loss: float, more: float, gate: Gate, epsilon: float
+) -> tuple[Step | None, float]:
     """A last two-point mechanism of loss `more`, as likely as the gate admits."""
     low, high = math.log(1e-13), math.log(0.999)
     for _ in range(_BISECTIONS):

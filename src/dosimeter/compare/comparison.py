@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from dosimeter import arguments
 from dosimeter.accounting.classic import Validity
 from dosimeter.compare.exact import ExactTotal
-from dosimeter.compare.rules import Reader, least_limit, menu_limit, planned_odometer, readers
+from dosimeter.compare.rules import (
+    LIMITED,
+    Reader,
+    least_limit,
+    menu_limit,
+    planned_odometer,
+    readers,
+)
 from dosimeter.compare.schedule import Schedule, checked_schedule, checkpoints, upto
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
@@ -103,7 +110,7 @@ def compare(
         tell(reader.name, 0.1 + 0.3 * number / len(made))
         lines.append(_read(reader, rows, steps))
     tell("filter", 0.4)
-    lines.append(_filter(rows, delta, steps))
+    lines += [_filter(name, rows, delta, steps) for name in LIMITED]
     if menu:
         tell("filter with a menu", 0.5)
         limit, _ = menu_limit(rows, delta, exact=exact.last)
@@ -146,10 +153,12 @@ def _read(reader: Reader, rows: Schedule, steps: list[int]) -> Line:
     return Line(reader.name, reader.validity, tuple(values), reader.ours)
 
 
-def _filter(rows: Schedule, delta: float, steps: list[int]) -> Line:
+def _filter(name: str, rows: Schedule, delta: float, steps: list[int]) -> Line:
     """The least limit that would have admitted everything so far."""
     values: list[float] = []
     for stop in steps:
         start = values[-1] if values else 1.0
-        values.append(least_limit(upto(rows, 0, stop), delta, start=start))
-    return Line("filter", Validity.FILTER, tuple(values), ours=True)
+        if start < math.inf:
+            start = least_limit(LIMITED[name], upto(rows, 0, stop), delta, start=start)
+        values.append(start)
+    return Line(name, Validity.FILTER, tuple(values), ours=name == "filter")

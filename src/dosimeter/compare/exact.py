@@ -1,75 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limit: epsilon of a schedule fixed beforehand, from its privacy loss distribution.
 
-The lattice of the priced menus, without any menu: losses of all runs are summed per direction
-and epsilon is read off the hockey stick. It is an upper bound, and much faster than composing the
-history anew at every reading. At sample rates of 1 % and more it agrees with dp-accounting to about
-one part in a thousand; at rates near 1e-4 with little noise it was seen 15 % above, so take a limit
-there from `classic.PldComposition`.
+The distributions and their sums are dp-accounting's, pessimistic. What is decided here is how
+finely to divide the losses: a division as coarse as the losses of one run spreads them and
+overstates epsilon, by 15 % at a sample rate of 1e-4 were it that of the menus.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from dosimeter.accounting.priced.lattice import Measure, Runs
-from dosimeter.accounting.priced.losses import Direction, single_loss, symmetric
-from dosimeter.accounting.priced.menu import hockey_stick, lattice_level
-from dosimeter.accounting.weights import DEFAULT_ORDERS
-from dosimeter.rdp import Cost
+from dosimeter.rdp import Cost, Gaussian, Laplace, PureDp, SampledGaussian
 
-_TAILS = 1e-6
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+_PER_DEVIATION = 25
+"""Intervals in a standard deviation of one run; ten overstate epsilon by 0.1 %, 25 by 0.02 %."""
+
+_MOST_INTERVALS = 150_000
+_COARSEST = 5e-3
+_LOWEST_ORDER = 1.25
+_FAR = 10.5
+"""Deviations of the noise beyond which outputs do not matter at any delta in use."""
 
 
 class ExactTotal:
-    """Sums of exact losses in both directions.
+    """The sum of the exact losses of what was added.
 
     Args:
-        schedule: All that will be summed, from which the lattice is chosen.
+        schedule: All that will be added, from which the intervals are chosen.
         delta: The delta at which epsilon is read.
     """
 
     def __init__(self, schedule: Sequence[tuple[Cost, int]], delta: float) -> None:
         self._delta = delta
-        a = DEFAULT_ORDERS.array
-        total = sum(count * cost.rdp(DEFAULT_ORDERS) for cost, count in schedule)
-        rough = float((total - math.log(delta) / (a - 1)).min())
-        runs = sum(count for _, count in schedule)
-        tail = _TAILS * delta / (80 * runs)
-        level = lattice_level(min(max(rough, 1e-2), 400.0)) - 1
-        ways = [Direction.REMOVE]
-        if not all(symmetric(cost) for cost, _ in schedule):
-            ways.append(Direction.ADD)
-        self._runs = [
-            {
-                cost: Runs(single_loss(cost, way, level), level, top=tail, bottom=_TAILS / runs)
-                for cost, _ in schedule
-            }
-            for way in ways
-        ]
-        self._totals: list[Measure | None] = [None] * len(ways)
-        self._tail = 40 * tail * runs, _TAILS
+        width = interval(schedule)
+        self._single = {cost: distribution(cost, width) for cost, _ in schedule}
+        self._powers: dict[tuple[Cost, int], PrivacyLossDistribution] = {}
+        self._total: PrivacyLossDistribution | None = None
 
     def add(self, cost: Cost, count: int) -> None:
         """Adds `count` runs of `cost`."""
-        for number, runs in enumerate(self._runs):
-            more, total = runs[cost].of(count), self._totals[number]
-            self._totals[number] = more if total is None else total.plus(more).pruned(*self._tail)
+        if (cost, count) not in self._powers:
+            self._powers[cost, count] = self._single[cost].self_compose(count)
+        more = self._powers[cost, count]
+        self._total = more if self._total is None else self._total.compose(more)
 
     @property
     def epsilon(self) -> float:
         """Epsilon of everything added so far."""
-        return max((self._of(total) for total in self._totals if total is not None), default=0.0)
-
-    def _of(self, total: Measure) -> float:
-        low, high = 0.0, max(0.0, (total.lo + len(total.p)) * total.step)
-        if hockey_stick(total, low) <= self._delta:
+        if self._total is None:
             return 0.0
-        if not hockey_stick(total, high) <= self._delta:
-            return math.inf
-        while high - low > 1e-5 * high:
-            middle = (low + high) / 2
-            within = hockey_stick(total, middle) <= self._delta
-            low, high = (low, middle) if within else (middle, high)
-        return high
+        return max(0.0, float(self._total.get_epsilon_for_delta(self._delta)))
+
+
+def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
+    """dp-accounting's loss distribution of one run, in intervals of some width.
+
+    Raises:
+        ValueError: The cost has no known loss distribution.
+    """
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    match cost:
+        case Gaussian(noise_multiplier=noise):
+            return pld.from_gaussian_mechanism(noise, value_discretization_interval=width)
+        case SampledGaussian(sample_rate=rate, noise_multiplier=noise):
+            return pld.from_gaussian_mechanism(
+                noise, sampling_prob=rate, value_discretization_interval=width
+            )
+        case Laplace(scale=scale):
+            return pld.from_laplace_mechanism(scale, value_discretization_interval=width)
+        case PureDp(epsilon=epsilon) if cost.delta == 0:
+            parameters = common.DifferentialPrivacyParameters(epsilon, 0.0)
+            return pld.from_privacy_parameters(parameters, value_discretization_interval=width)
+    raise ValueError(f"schedule must hold costs with a known loss distribution, got {cost}")
+
+
+def interval(schedule: Iterable[tuple[Cost, int]]) -> float:
+    """A width of intervals that suits the typical run of a schedule, yet not too many of them."""
+    variance, runs, longest, coarsest = 0.0, 0, 0.0, _COARSEST
+    for cost, count in schedule:
+        # Near order 1 the Rényi cost is the order times half the variance of the loss.
+        variance += count * 2 * float(cost.rdp([_LOWEST_ORDER])[0]) / _LOWEST_ORDER
+        runs += count
+        if isinstance(cost, SampledGaussian):
+            shift = 1 / cost.noise_multiplier
+            far = math.log(cost.sample_rate) + shift * (_FAR + shift / 2)
+            longest = max(longest, far)
+        elif isinstance(cost, PureDp):
+            # dp-accounting rounds its two losses up to the next interval.
+            coarsest = min(coarsest, cost.epsilon / 1000)
+    fine = math.sqrt(variance / runs) / _PER_DEVIATION
+    return min(coarsest, max(fine, longest / _MOST_INTERVALS, 1e-7))

@@ -17,10 +17,12 @@ from dosimeter.accounting.classic import RdpComposition, Validity
 from dosimeter.accounting.priced.losses import Direction
 from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
 from dosimeter.accounting.priced.rates import Scale
+from dosimeter.compare.exact import distribution, interval
 from dosimeter.compare.schedule import mechanism
 from dosimeter.rdp import Cost
 
 _MOST_NOISE = 1e4
+_MOST_STEPS = 2**40
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,11 @@ def _menu_steps(cost: Cost, epsilon: float, delta: float) -> int:
 
 
 def _exact_steps(cost: Cost, epsilon: float, delta: float) -> int:
-    losses = Losses(Scale.of(cost, epsilon, delta), delta, lattice_level(epsilon) - 1)
+    single = distribution(cost, interval([(cost, 1)]))
 
     def fits(count: int) -> bool:
-        return count <= 2**40 and all(
-            hockey_stick(losses.of(cost, count, way), epsilon) <= delta for way in Direction
-        )
+        within = single.self_compose(count).get_delta_for_epsilon(epsilon) <= delta
+        return bool(count <= _MOST_STEPS and within)
 
     return largest(fits)
 

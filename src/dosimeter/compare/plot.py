@@ -34,8 +34,9 @@ _MARKS = {
     Validity.FIXED: "fixed beforehand",
     Validity.UNSOUND: "unsound",
 }
+_TIMES = "\N{MULTIPLICATION SIGN}"
 _OURS = ("#0b6e4f", "#1f78b4", "#7a5195", "#3fa34d")
-_OTHERS = ("#c1440e", "#b8860b", "#8c8c8c", "#5b5b5b", "#a0522d", "#9e6b90", "#6b8e23")
+_OTHERS = ("#c1440e", "#b8860b", "#7d8ca3", "#d01c8b", "#8b5a2b", "#5b5b5b", "#6b8e23")
 
 
 def save_plot(comparison: Comparison, path: str | pathlib.Path) -> None:
@@ -62,7 +63,7 @@ def draw(comparison: Comparison) -> Figure:
     """The picture as a figure of matplotlib."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.6, 4.8), layout="constrained")
+    figure = Figure(figsize=(9.0, 4.4), layout="constrained")
     axes = figure.add_subplot()
     shown = [line for line in comparison.lines if math.isfinite(line.last)]
     colours = {line.name: _colour(line, shown) for line in shown}
@@ -83,11 +84,18 @@ def draw(comparison: Comparison) -> Figure:
     axes.set_ylim(0, 1.06 * top)
     axes.set_xlim(0, comparison.steps[-1] * 1.02)
     axes.set_xlabel("steps")
-    axes.set_ylabel(f"ε at δ = {comparison.delta:g}")
+    axes.set_ylabel(f"ε at δ = {_power(comparison.delta)}")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.92", linewidth=0.8)
     _label(axes, shown, colours, comparison, top)
     return figure
+
+
+def _power(delta: float) -> str:
+    """A delta as it is written by hand, if it is a power of ten."""
+    exponent = round(math.log10(delta))
+    return f"$10^{{{exponent}}}$" if f"{delta:.3g}" == f"{10.0**exponent:.3g}" else f"{delta:.3g}"
 
 
 def _colour(line: Line, shown: list[Line]) -> str:
@@ -103,11 +111,14 @@ def _label(
 ) -> None:
     """Names at the right, pushed apart around where their lines end."""
     ordered = sorted(shown, key=lambda line: line.last)
-    places = _apart([line.last for line in ordered], 0.062 * top)
+    places = _apart([line.last for line in ordered], 0.066 * top)
+    # Labels that were pushed above the axes come down together.
+    over = max(0.0, places[-1] - 1.03 * top)
+    places = [place - over for place in places]
     for line, place in zip(ordered, places, strict=True):
-        over = f"{line.last / comparison.limit.last:.2f} times, {_MARKS[line.validity]}"
+        ratio = f"{line.last / comparison.limit.last:.2f}{_TIMES}, {_MARKS[line.validity]}"
         axes.annotate(
-            f"{line.name}  {line.last:.2f}" + ("" if line is shown[0] else f"  ({over})"),
+            f"{line.name}  {line.last:.2f}" + ("" if line is shown[0] else f"  ({ratio})"),
             xy=(comparison.steps[-1], line.last),
             xytext=(comparison.steps[-1] * 1.09, place),
             color=colours[line.name],

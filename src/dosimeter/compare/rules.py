@@ -66,7 +66,6 @@ def readers(schedule: Sequence[tuple[Cost, int]], delta: float) -> list[Reader]:
             RogersOdometer.validity,
             lambda: RogersOdometer(delta, dataset_size=_RECORDS),
         ),
-        Reader("Rogers' filter", RogersFilter.validity, lambda: RogersFilter(_WIDE, delta)),
         Reader(
             f"filter at order {order:g}",
             FixedOrderFilter.validity,
@@ -91,16 +90,29 @@ def readers(schedule: Sequence[tuple[Cost, int]], delta: float) -> list[Reader]:
     return made
 
 
-def least_limit(schedule: Sequence[tuple[Cost, int]], delta: float, *, start: float) -> float:
-    """The least limit at which the mixture filter admits a schedule, to one part in a thousand."""
+LIMITED: dict[str, Callable[[float, float], Gate]] = {
+    "filter": Filter,
+    "Rogers' filter": RogersFilter,
+}
+"""Filters whose bound depends on the limit, so that only the least limit says what they need."""
+
+
+def least_limit(
+    new_filter: Callable[[float, float], Gate],
+    schedule: Sequence[tuple[Cost, int]],
+    delta: float,
+    *,
+    start: float,
+) -> float:
+    """The least limit at which a filter admits a schedule, to one part in a thousand."""
     low, high = 0.0, max(start, 1e-3)
-    while not _admits(Filter(high, delta), schedule):
+    while not _admits(new_filter(high, delta), schedule):
         low, high = high, 2 * high
         if high > _WIDE:
             return math.inf
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
-        within = _admits(Filter(middle, delta), schedule)
+        within = _admits(new_filter(middle, delta), schedule)
         low, high = (low, middle) if within else (middle, high)
     return high
 
@@ -141,7 +153,7 @@ def planned_odometer(schedule: Sequence[tuple[Cost, int]], delta: float) -> Odom
     return Odometer(delta, menu=menu, plan=(menu[0], runs))
 
 
-def _admits(gate: Filter, schedule: Sequence[tuple[Cost, int]]) -> bool:
+def _admits(gate: Gate, schedule: Sequence[tuple[Cost, int]]) -> bool:
     try:
         for cost, count in schedule:
             gate.spend(cost, count)

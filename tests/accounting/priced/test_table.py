@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 import dosimeter as dm
 from dosimeter.accounting.priced.lattice import Measure, Runs
 from dosimeter.accounting.priced.losses import Direction, single_loss
-from dosimeter.accounting.priced.table import Bundle, ValueTable
+from dosimeter.accounting.priced.table import Bundle, ValueTable, stopping_value
 
 LEVEL = 10
 STEP = Measure(LEVEL, 0, np.ones(1), 0.0, 0.0).step
@@ -57,7 +57,51 @@ def test_equals_the_enumeration_of_all_strategies(menu, quanta):
             value = table.level(quanta)[60 - index]
             assert table.value(quanta, index * STEP) >= value >= exact
             assert value == pytest.approx(float(exact), rel=2e-13, abs=1e-300)
-            assert value * table.shrinkage(quanta) <= exact
+
+
+def enumerated_with_stops(bundles, readings, spent, index):
+    """The best strategy of one who may also stop at any time, in 50 digits, nothing shared."""
+    best = max(mpf(0), 1 - mp.exp(mpf(readings[spent]) - mpf(STEP) * index))
+    for bundle in bundles:
+        after = spent + bundle.price
+        if after < len(readings):
+            low, high = mpf(float(bundle.loss.p[0])), mpf(float(bundle.loss.p[-1]))
+            top = index + bundle.loss.lo + len(bundle.loss.p) - 1
+            value = low * enumerated_with_stops(bundles, readings, after, index + bundle.loss.lo)
+            value += high * enumerated_with_stops(bundles, readings, after, top)
+            best = max(best, value)
+    return best
+
+
+@pytest.mark.parametrize("menu", MENUS)
+@pytest.mark.parametrize(
+    "rises",
+    [(0, 3, 3, 1, 1, 2, 5), (0, 6, 2, 1, 1, 1, 1), (0, 0, 0, 9, 0, 0, 0), (0, 2, 0, 4, 0, 3, 0)],
+)
+def test_stopping_equals_the_enumeration_of_all_strategies(menu, rises):
+    """Readings on the lattice, low and high, some of them flat."""
+    bundles = [Bundle(loss, price) for loss, price in menu]
+    readings = [float(rise) * STEP for rise in itertools.accumulate(rises)]
+    value = stopping_value(bundles, readings)
+    with mp.workdps(50):
+        exact = enumerated_with_stops(bundles, readings, 0, 0)
+    assert exact > 0
+    # The grid ends somewhat above the last reading: the value may be a little high there.
+    assert exact <= value <= 1.02 * exact
+
+
+def test_readings_between_lattice_points_only_raise_the_stopping_value():
+    bundles = [Bundle(loss, price) for loss, price in MENUS[0]]
+    readings = [0.0, *((4 + 0.4 * n) * STEP for n in range(6))]
+    with mp.workdps(50):
+        assert stopping_value(bundles, readings) >= enumerated_with_stops(bundles, readings, 0, 0)
+
+
+def test_one_last_reading_is_the_value_of_a_filter():
+    coarse, _ = sgd_tables(4, 4)
+    table = ValueTable(coarse, -1100, 300)
+    high = [800 * table.step] * 21
+    assert stopping_value(coarse, high) == pytest.approx(table.value(20, high[-1]), rel=1e-4)
 
 
 def test_no_listed_strategy_beats_the_table():

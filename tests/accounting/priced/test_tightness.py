@@ -7,10 +7,14 @@ Lécuyer (2021), Section 5.2, noise by epoch, here with one noisy signal an epoc
 
 import json
 import pathlib
+import time
 
 import pytest
 
 import dosimeter as dm
+from dosimeter.accounting.priced.losses import Direction
+from dosimeter.accounting.priced.menu import Losses, lattice_level
+from dosimeter.accounting.priced.rates import Scale, items_at
 
 DELTA = 1e-6
 SIGNAL = dm.Gaussian(100.0)
@@ -61,6 +65,34 @@ LONG = {
         for name, run in RUNS.items()
     },
 }
+
+
+@pytest.mark.slow
+def test_a_table_of_seven_items_and_a_hundred_quanta_takes_seconds():
+    """At most 5 s of one thread, both directions; losses are computed on the way."""
+    costs = [step(noise) for noise in (1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0)]
+    epsilon = 7.1
+    began = time.process_time()
+    scale = Scale.of(costs[0], epsilon, DELTA)
+    items = items_at(costs, scale, 9800, quanta=100, grain=0.0)
+    losses = Losses(scale, DELTA, lattice_level(epsilon))
+    for way in Direction:
+        losses.table(items, way, epsilon).level(100)
+    assert time.process_time() - began <= 5.0
+
+
+def test_a_spend_of_a_menu_item_takes_microseconds():
+    """At most 5, the best of some rounds, so that other load matters least."""
+    gate = dm.Filter(4.909, DELTA, menu=[PLAIN[0]])
+    gate.spend(PLAIN[0])
+    rounds = []
+    for _ in range(30):
+        began = time.perf_counter()
+        for _ in range(100):
+            gate.spend(PLAIN[0])
+        rounds.append((time.perf_counter() - began) / 100)
+    assert gate.standing.menu
+    assert min(rounds) <= 5e-6
 
 
 def admitted(gate, schedule):

@@ -22,7 +22,7 @@ from typing import Any
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 
-FORMAT = 1
+FORMAT = 2
 """Raise it when rates, tables or lattices change what they give for the same parameters."""
 
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ladder of menus: what an odometer may read after each number of quanta.
+"""A ladder: what an odometer may read after each number of quanta.
 
-Fix rungs (N_j, e_j) whose values V(N_j, -e_j) sum to at most delta. After n quanta
+Fix readings e_0 <= e_1 <= ... beforehand. An adversary who buys from the menu and stops when it
+suits her best reaches V(0, 0) of
 
-    T(L) = sum over rungs with N_j >= n of V(N_j - n, L - e_j)
+    V(n, L) = max((1 - e^{e_n - L})+, max over items of E V(n + price, L + X)),
 
-is a supermartingale in the privacy loss L, so sup over T < 1 of L + log(1 - T(L)) holds at
-whatever moment one stops (Theorem 6 in docs/prices.md). It depends on n alone: the ladder
-keeps one reading for each n and nothing else.
+a problem of optimal stopping. If that is within delta, e_n holds at whatever moment one stops
+(Theorem 6 in docs/prices.md). The readings are a guess, what a filter would promise for n quanta
+at a share of delta; the share is scaled until V says that they are within delta.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dosimeter.accounting.priced.losses import Direction, symmetric
+from dosimeter.accounting.priced.losses import Direction, single_loss, symmetric
 from dosimeter.accounting.priced.menu import (
     Losses,
     Menu,
@@ -29,23 +30,30 @@ from dosimeter.accounting.priced.menu import (
     most_runs,
 )
 from dosimeter.accounting.priced.rates import Item, Scale, items_at
-from dosimeter.accounting.priced.table import ValueTable
+from dosimeter.accounting.priced.table import Bundle, ValueTable, stopping_value
 from dosimeter.rdp import Cost
-from dosimeter.rdp.orders import FloatArray
-
-RUNGS = 24
-"""Fewer are further apart, more share delta more thinly; 21 to 34 differ by a percent or two."""
-
-_DENSER_ABOVE = 1.8
-"""Rungs are even in this power of log N: closer together where epsilon is large."""
 
 TOP_EPSILON = 14.0
-"""How far an odometer without a plan can read by its ladder."""
+"""How far an odometer without a plan can read by its ladder, but for its price."""
 
 _QUANTA = 600
 _QUANTA_ALONE = 1000
+_SPAN = 280
+"""Readings do not fall further before this part of the quanta: small ones would cost all others."""
+
 _PLAN_SHARE = 0.5
 _BEYOND_PLAN = 3.1
+_DECLINE = 0.2
+"""The share of delta falls with this power of n, because a small epsilon needs it more."""
+
+_FIRST_SHARE = 0.08
+_LOW_ORDER = 1.25
+_FAR = 150.0
+"""At a low order the Rényi cost is about the mean loss, which epsilon is not far below."""
+
+_PLACES = 64
+_TRIES = 12
+_ENOUGH = 0.98
 
 
 @dataclass(frozen=True)
@@ -62,21 +70,87 @@ class Ladder:
 
 
 def make_ladder(costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | None) -> Ladder:
-    """The ladder of a menu: 24 rungs, half of delta on the plan if there is one."""
+    """The ladder of a menu, with half of delta on the plan if there is one."""
     nominal = checked(costs)[0]
+    for cost in costs:
+        # Refuses what cannot be on a menu before anything is computed from its Rényi cost.
+        single_loss(cost, Direction.REMOVE, lattice_level(1.0))
     losses, scale, runs, top = _extent(nominal, delta, plan)
     quanta = _QUANTA if len(costs) > 1 else _QUANTA_ALONE
     items = items_at(costs, scale, runs, quanta=quanta, grain=0.0)
     items = harmless(items, losses, top, delta)
     quanta = math.ceil(runs / items[0].steps) * items[0].price
     planned = None if plan is None else _quanta_of(plan, items)
-    ways = [Direction.REMOVE] if all(symmetric(c) for c in costs) else list(Direction)
-    tables = [losses.table(items, way, 1.6 * top) for way in ways]
-    rungs = _rungs(tables, quanta, planned, delta)
-    readings = np.maximum.reduce([_readings(table, rungs) for table in tables])
-    readings = np.minimum.accumulate(readings[::-1])[::-1]
-    menu = Menu(float(readings[-1]), delta, len(readings) - 1, tuple(items))
-    return Ladder(menu, tuple(readings.tolist()))
+    table = losses.table(items, Direction.REMOVE, 1.3 * top)
+    guess = _Guess(table, max(quanta, planned or 0), planned, delta)
+    certified = _within(delta, guess, _bundles(items, losses), planned is not None)
+    # Twelve digits cover the rounding of losses and readings in the value.
+    readings = tuple(reading * (1 + 1e-12) for reading in certified)
+    return Ladder(Menu(readings[-1], delta, len(readings) - 1, tuple(items)), readings)
+
+
+def _bundles(items: Sequence[Item], losses: Losses) -> list[list[Bundle]]:
+    """What can be bought, in each direction that differs."""
+    ways = [Direction.REMOVE]
+    if not all(symmetric(item.cost) for item in items):
+        ways.append(Direction.ADD)
+    return [
+        [Bundle(losses.of(item.cost, item.steps, way), item.price) for item in items]
+        for way in ways
+    ]
+
+
+def _within(
+    delta: float, guess: _Guess, ways: Sequence[Sequence[Bundle]], planned: bool
+) -> tuple[float, ...]:
+    """The lowest readings found whose stopping value is within delta in every direction."""
+    found: tuple[float, ...] | None = None
+    fixed = _PLAN_SHARE * delta if planned else 0.0
+    share = _FIRST_SHARE
+    for _ in range(_TRIES):
+        readings = guess.readings(share)
+        value = max(stopping_value(bundles, readings) for bundles in ways)
+        if value <= delta and (found is None or readings[-1] <= found[-1]):
+            found = readings
+            if value >= _ENOUGH * delta:
+                break
+        # What the plan does not take is close to proportional to the share.
+        spare = max(value - fixed, 0.05 * delta)
+        share *= min(2.0, 0.99 * (delta - fixed) / spare)
+    if found is None:
+        raise ValueError(
+            "menu must hold costs that an odometer can read at this delta, got heavier ones; "
+            "leave them out and spend them off the menu"
+        )
+    return found
+
+
+class _Guess:
+    """The epsilon that a filter would promise for each number of quanta, at a share of delta."""
+
+    def __init__(self, table: ValueTable, quanta: int, planned: int | None, delta: float) -> None:
+        self._table, self._delta = table, delta
+        self._quanta, self._planned = quanta, planned
+        places = np.geomspace(min(max(2, quanta // _SPAN), quanta), quanta, _PLACES)
+        self._places = sorted(set(map(round, places.tolist())))
+
+    def readings(self, share: float) -> tuple[float, ...]:
+        """Readings after 0, 1, ... quanta; the planned one has a share of its own."""
+        first = self._places[0]
+        epsilons = [
+            self._epsilon(place, share * (place / first) ** -_DECLINE) for place in self._places
+        ]
+        every = np.interp(np.arange(self._quanta + 1), self._places, epsilons)
+        if self._planned is not None:
+            at_plan = self._epsilon(self._planned, _PLAN_SHARE)
+            every[self._planned] = min(every[self._planned], at_plan)
+        every = np.minimum.accumulate(every[::-1])[::-1]
+        return (0.0, *every[1:].tolist())
+
+    def _epsilon(self, quanta: int, share: float) -> float:
+        """About the epsilon at which V is a share of delta."""
+        level = self._table.level(quanta)
+        return max(0.0, -float(np.interp(share * self._delta, level, self._table.losses_above)))
 
 
 def _extent(
@@ -85,22 +159,25 @@ def _extent(
     """Losses, scale, runs of the nominal mechanism and epsilon at the top of the ladder."""
     if plan is None:
         scale = Scale.of(nominal, TOP_EPSILON / 2, delta)
-        losses = Losses(scale, delta, lattice_level(TOP_EPSILON / 2))
+        losses = Losses(scale, delta, lattice_level(TOP_EPSILON))
         runs = most_runs(nominal, losses, TOP_EPSILON, delta)
         return losses, scale, runs, TOP_EPSILON
     scale = Scale.of(nominal, TOP_EPSILON / 4, delta)
     planned = max(1, math.ceil(plan[1] * scale.rdp(plan[0]) / scale.rdp(nominal)))
     rough = Losses(scale, delta, lattice_level(1.0))
-    epsilon = least_epsilon(rough.of(nominal, planned, Direction.REMOVE), delta)
+    # A sum of losses far beyond the lattice would take for ever to say so.
+    epsilon = planned * float(nominal.rdp([_LOW_ORDER])[0])
+    if epsilon <= _FAR:
+        epsilon = least_epsilon(rough.of(nominal, planned, Direction.REMOVE), delta)
     if not 1e-3 <= epsilon <= 100:
         raise ValueError(
             f"plan must cost an epsilon between 0.001 and 100 with a menu, got {plan!r}, "
             f"which costs {epsilon:.3g}"
         )
     scale = Scale.of(nominal, epsilon, delta)
-    losses = Losses(scale, delta, lattice_level(epsilon))
+    losses = Losses(scale, delta, lattice_level(2 * epsilon))
     runs = math.ceil(_BEYOND_PLAN * planned)
-    top = least_epsilon(losses.of(nominal, runs, Direction.REMOVE), delta / RUNGS)
+    top = least_epsilon(losses.of(nominal, runs, Direction.REMOVE), _FIRST_SHARE * delta)
     return losses, scale, runs, min(top, 4 * epsilon)
 
 
@@ -110,58 +187,3 @@ def _quanta_of(plan: tuple[Cost, int], items: Sequence[Item]) -> int:
         if item.cost == plan[0]:
             return math.ceil(plan[1] / item.steps) * item.price
     raise ValueError(f"plan must be for a cost on the menu, got {plan[0]}")
-
-
-def _rungs(
-    tables: Sequence[ValueTable], quanta: int, planned: int | None, delta: float
-) -> list[tuple[int, int]]:
-    """Numbers of quanta and the lattice points of the epsilons that their shares of delta pay."""
-    low, high = (math.log(size) ** _DENSER_ABOVE for size in (max(2, quanta // 280), quanta))
-    places = np.linspace(low, high, RUNGS) ** (1 / _DENSER_ABOVE)
-    sizes = {round(size) for size in np.exp(places)} - {planned}
-    if planned is None:
-        shares = {size: delta / len(sizes) for size in sizes}
-    else:
-        shares = {size: delta * (1 - _PLAN_SHARE) / len(sizes) for size in sizes}
-        shares[planned] = delta * _PLAN_SHARE
-    # Shares are a little less than they may be, so that no rounding of their sum matters.
-    return [
-        (size, max(_least_index(table, size, shares[size] * (1 - 1e-12)) for table in tables))
-        for size in sorted(shares)
-    ]
-
-
-def _least_index(table: ValueTable, quanta: int, share: float) -> int:
-    """The least lattice point e with V(quanta, -e) within a share of delta."""
-    level = table.level(quanta)
-    within = int(np.searchsorted(level, share, side="right"))
-    if within == 0:
-        raise ValueError("menu must have losses that delta can pay for, got heavier ones")
-    # level rises with y, so the last point within the share is the largest -e.
-    return -(table.low + within - 1)
-
-
-def _readings(table: ValueTable, rungs: Sequence[tuple[int, int]]) -> FloatArray:
-    """Epsilon after 0, 1, ... quanta in one direction.
-
-    T is rounded down, which raises epsilon: below the grid it is taken as 0, above it as its
-    last value.
-    """
-    last = max(index for _, index in rungs)
-    losses = np.arange(0, last + 1)
-    readings = []
-    for spent in range(max(size for size, _ in rungs) + 1):
-        total = np.zeros(last + 1)
-        standing = [(size, index) for size, index in rungs if size >= spent]
-        for size, index in standing:
-            level = table.level(size - spent)
-            where = losses - index - table.low
-            known = level[np.clip(where, 0, len(level) - 1)] * table.shrinkage(size - spent)
-            total += np.where(where >= 0, known, 0.0) * (1 - 1e-12)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = losses * table.step + np.log1p(-total)
-        best = float(np.max(np.where(total < 1, value, -math.inf)))
-        least = min(index for _, index in standing) * table.step
-        # Twelve digits cover the rounding of the logarithm and of the sum.
-        readings.append(min(max(0.0, best) * (1 + 1e-12) + 1e-12, least * (1 + 1e-15)))
-    return np.array(readings)

@@ -27,7 +27,7 @@ MENU_SHARE = 0.9 * (1 - 1e-15)
 
 ODOMETER_MIXTURE_SHARE = 0.05 * (1 - 1e-15)
 LADDER_SHARE = 0.95 * (1 - 1e-15)
-"""An odometer's ladder divides its share further, so the mixture beside it gets less."""
+"""An odometer's ladder needs its share at every moment, so the mixture beside it gets less."""
 
 STATE_FIELDS = frozenset(["menu", "quanta_left", "prepaid", "menu_open"])
 

@@ -8,12 +8,14 @@ every turn can reach the hockey-stick value
 
 V stays in the class of functions for which domination of losses means domination of
 expectations, so every item costs its price at every s and the filter is a counter
-(docs/prices.md). Levels are rounded up, so the table is an upper bound.
+(docs/prices.md). An adversary against an odometer also picks the moment of stopping. Levels
+are rounded up, so both values are upper bounds.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,11 +60,6 @@ class ValueTable:
         return self._step
 
     @property
-    def low(self) -> int:
-        """The first lattice point of y."""
-        return self._low
-
-    @property
     def losses_above(self) -> FloatArray:
         """The lattice points y of a level."""
         return np.asarray((self._low + np.arange(len(self._levels[0]))) * self._step)
@@ -83,11 +80,6 @@ class ValueTable:
             self._grow()
         return self._levels[quanta]
 
-    def shrinkage(self, quanta: int) -> float:
-        """A factor that takes V(quanta, y) below the value without rounding."""
-        terms = max(2 * (len(b.loss.p) + 12) * UNIT for b in self._bundles)
-        return 1 - (quanta + 1) * (2 * terms + 64 * UNIT)
-
     def choices(self, quanta: int) -> npt.NDArray[np.intp]:
         """The item that an adversary with this many quanta does best to buy; -1 for none."""
         best = self.level(quanta - 1).copy()
@@ -105,32 +97,63 @@ class ValueTable:
         for bundle in self._bundles:
             if bundle.price <= quanta:
                 level = np.maximum(level, self._bought(bundle, quanta))
-                top = self._ceilings[quanta - bundle.price] * bundle.loss.mass
-                ceiling = max(ceiling, top * self._rounding(bundle.loss))
+                ceiling = max(ceiling, _raised(self._ceilings[quanta - bundle.price], bundle.loss))
         self._levels.append(level)
         self._ceilings.append(ceiling)
 
     def _bought(self, bundle: Bundle, quanta: int) -> FloatArray:
         """E V(quanta - price, y + X), rounded up."""
-        loss, before = bundle.loss, quanta - bundle.price
-        ceiling = self._ceilings[before]
-        expected = self._expected(self._levels[before], ceiling, loss)
-        return (expected + loss.inf * ceiling) * ((1 + loss.rel) * self._rounding(loss))
+        before = quanta - bundle.price
+        return _expected(self._levels[before], self._ceilings[before], bundle.loss)
 
-    @staticmethod
-    def _rounding(loss: Measure) -> float:
-        return 1 + 2 * (len(loss.p) + 12) * UNIT
 
-    def _expected(self, level: FloatArray, ceiling: float, loss: Measure) -> FloatArray:
-        """Sum of p_i V(y + x_i): flat below the grid, a chord in u = e^-y above it."""
-        last = loss.lo + len(loss.p) - 1
-        left, right = max(0, -loss.lo), max(0, last)
-        beyond = np.exp(-np.arange(1, right + 1) * self._step)
-        padded = np.concatenate(
-            [np.full(left, level[0]), level, ceiling - (ceiling - level[-1]) * beyond]
-        )
-        start = left + loss.lo
-        return np.correlate(padded[start : start + len(level) + len(loss.p) - 1], loss.p, "valid")
+def stopping_value(bundles: Sequence[Bundle], readings: Sequence[float]) -> float:
+    """What an adversary can reach who also chooses when to stop, rounded up.
+
+    With n quanta spent and the privacy loss L, stopping yields (1 - e^{readings[n] - L})+:
+
+        V(n, L) = max((1 - e^{readings[n] - L})+, max over items of E V(n + price, L + X)),
+
+    and the value is V(0, 0). Readings need not lie on the lattice: V is linear in u = e^-L
+    between its points, a chord above a convex function.
+    """
+    step = bundles[0].loss.step
+    low, high = (round(end + readings[-1] / step) for end in grid(readings[-1], step))
+    losses = np.arange(low, high + 1) * step
+    later: deque[tuple[FloatArray, float]] = deque(maxlen=max(b.price for b in bundles))
+    for reading in reversed(readings):
+        level = -np.expm1(-np.maximum(losses - reading, 0.0)) * (1 + 16 * UNIT)
+        ceiling = 1.0 + 32 * UNIT
+        for bundle in bundles:
+            if bundle.price <= len(later):
+                after, above = later[bundle.price - 1]
+                level = np.maximum(level, _expected(after, above, bundle.loss))
+                ceiling = max(ceiling, _raised(above, bundle.loss))
+        later.appendleft((level, ceiling))
+    return float(later[0][0][-low])
+
+
+def _rounding(loss: Measure) -> float:
+    return 1 + 2 * (len(loss.p) + 12) * UNIT
+
+
+def _raised(ceiling: float, loss: Measure) -> float:
+    """The value at infinity before a loss, given the one after it."""
+    return ceiling * loss.mass * _rounding(loss)
+
+
+def _expected(level: FloatArray, ceiling: float, loss: Measure) -> FloatArray:
+    """E V(y + X), rounded up: V flat below the grid, a chord in u = e^-y above it."""
+    last = loss.lo + len(loss.p) - 1
+    left, right = max(0, -loss.lo), max(0, last)
+    beyond = np.exp(-np.arange(1, right + 1) * loss.step)
+    padded = np.concatenate(
+        [np.full(left, level[0]), level, ceiling - (ceiling - level[-1]) * beyond]
+    )
+    start = left + loss.lo
+    reached = padded[start : start + len(level) + len(loss.p) - 1]
+    total = np.correlate(reached, loss.p, "valid") + loss.inf * ceiling
+    return np.asarray(total * ((1 + loss.rel) * _rounding(loss)))
 
 
 def grid(largest_epsilon: float, step: float) -> tuple[int, int]:

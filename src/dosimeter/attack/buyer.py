@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adversary who knows a menu: she buys what serves her best after every output.
+
+Every purchase that the gate admits is tried after every history, so what comes out is the best
+tree of its depth, not one that a search happened to find. At any moment she may instead ask for
+something off the menu, a two-point mechanism as likely as the gate admits, and end there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from dosimeter.accounting import Gate
+from dosimeter.attack.mechanism import FiniteMechanism
+from dosimeter.attack.play import Step, gate_after
+from dosimeter.attack.search import last_stranger
+
+
+def best_buyer(
+    new_gate: Callable[[], Gate],
+    epsilon: float,
+    menu: Sequence[FiniteMechanism],
+    *,
+    depth: int,
+    strangers: Sequence[float] = (),
+) -> tuple[Step | None, float]:
+    """The best adversary of at most `depth` purchases, and her hockey-stick divergence.
+
+    She wants to see one of the two worlds rather than the other, and tries either.
+
+    Args:
+        new_gate: Makes the gate under attack.
+        epsilon: The epsilon that the gate promises.
+        menu: The mechanisms to choose from.
+        depth: How many purchases to look ahead.
+        strangers: How far above epsilon the loss after a last mechanism off the menu may be;
+            none are tried if empty.
+    """
+    towards_one = _best(new_gate, epsilon, menu, depth, strangers, flipped=False)
+    towards_other = _best(new_gate, epsilon, menu, depth, (), flipped=True)
+    return max(towards_one, towards_other, key=lambda pair: pair[1])
+
+
+def _best(
+    new_gate: Callable[[], Gate],
+    epsilon: float,
+    menu: Sequence[FiniteMechanism],
+    depth: int,
+    strangers: Sequence[float],
+    *,
+    flipped: bool,
+) -> tuple[Step | None, float]:
+    """The best adversary who wants to see that it is one world, or the other."""
+    known: dict[tuple[tuple[int, ...], float], tuple[Step | None, float]] = {}
+
+    def best(spent: tuple[FiniteMechanism, ...], loss: float) -> tuple[Step | None, float]:
+        # What a gate with a menu admits depends on how often each item was bought, not on when.
+        state = tuple(spent.count(mechanism) for mechanism in menu), round(loss, 9)
+        if state not in known:
+            known[state] = grow(spent, loss)
+        return known[state]
+
+    def grow(spent: tuple[FiniteMechanism, ...], loss: float) -> tuple[Step | None, float]:
+        found: tuple[Step | None, float] = (None, max(0.0, -math.expm1(epsilon - loss)))
+        gate = gate_after(spent, new_gate)
+        for above in strangers:
+            if loss < epsilon + above:
+                tried = last_stranger(loss, epsilon + above - loss, gate, epsilon)
+                found = max(found, tried, key=lambda pair: pair[1])
+        for mechanism in menu if len(spent) < depth else ():
+            if not gate.admits(mechanism):
+                continue
+            value, branches = 0.0, []
+            for p, q in mechanism.worlds():
+                here, there = (q, p) if flipped else (p, q)
+                branch, gained = best((*spent, mechanism), loss + math.log(here / there))
+                branches.append(branch)
+                value += float(here) * gained
+            found = max(found, (Step(mechanism, tuple(branches)), value), key=lambda pair: pair[1])
+        return found
+
+    return best((), 0.0)
