@@ -3,9 +3,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.
+QUIET := -W "ignore:Full backward hook is firing when gradients are computed:UserWarning"
 export PYTHONHASHSEED := 0
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check bench experiments figures clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/dosimeter demo
@@ -23,6 +25,18 @@ check: $(VENV)/lint.stamp
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks
+
+# What is finished is not run again. DATA, or DOSIMETER_DATA, says where CIFAR-10 is.
+experiments: $(VENV)/experiments.stamp
+	$(BIN)/python $(QUIET) -m experiments.adaptive_filter.run $(if $(DATA),--data $(DATA))
+	$(BIN)/python $(QUIET) -m experiments.fine_tuning.run $(if $(DATA),--data $(DATA))
+	$(MAKE) figures
+
+figures: $(VENV)/experiments.stamp
+	$(BIN)/python -m experiments.accounting.plot
+	$(BIN)/python -m experiments.published_runs.plot
+	$(BIN)/python -m experiments.adaptive_filter.plot
+	$(BIN)/python -m experiments.fine_tuning.plot
 
 clean:
 	rm -rf $(VENV)
