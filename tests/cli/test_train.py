@@ -403,6 +403,33 @@ def test_a_ledger_that_has_forgotten_the_run_is_refused(trap):
     assert "budget.name must be the budget that the run spent epsilon" in done.stderr
 
 
+def test_a_ledger_other_than_the_run_spent_from_is_refused_however_much_was_spent(trap):
+    """A backup of before, another database of the same names, both with more spent."""
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        ledger.create("patients", 6.0, 1e-5)
+    shutil.copy("budgets.db", "backup.db")
+    with Ledger.open("sqlite:///other.db") as ledger:
+        ledger.create("patients", 6.0, 1e-5)
+    ledger_config(**TRAPPED)
+    trap(5)
+    run("config.toml", code=130)
+    trap(0)
+    shutil.copy("budgets.db", "right.db")
+    for wrong in ("backup.db", "other.db"):
+        with Ledger.open(f"sqlite:///{wrong}") as ledger:
+            for _ in range(9):
+                ledger["patients"].spend(dm.Gaussian(4.0))
+            assert ledger["patients"].epsilon > said()["epsilon"]
+        shutil.copy(wrong, "budgets.db")
+        done = run("config.toml", "--resume", code=2)
+        assert "journal does not hold the entry that the checkpoint names" in done.stderr
+    shutil.copy("right.db", "budgets.db")
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        ledger["patients"].spend(dm.Gaussian(50.0))  # someone else, meanwhile
+    run("config.toml", "--resume")
+    assert said()["finished"] is True
+
+
 @pytest.mark.slow
 def test_the_keyboard_stops_a_process_of_its_own():
     config(training={"epochs": 3000})

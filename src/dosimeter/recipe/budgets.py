@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dosimeter.accounting import Filter, Gate, Odometer
 from dosimeter.accounting.account import largest
+from dosimeter.errors import StateError
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.recipe.config import Budget, Config, Signal
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_NOISE = 1e4
 _MOST_EPSILON = 1e4
+_MOST_BETWEEN = 1000
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,23 @@ class Account:
     kind: str
     limit: float | None
     delta: float
+
+    def require_spent_from(self, position: object, epsilon: float) -> None:
+        """Raises unless a ledger's journal holds what the checkpoint says it held.
+
+        Args:
+            position: What the gate's `state()` gave when the checkpoint was written.
+            epsilon: What had been spent by then.
+
+        Raises:
+            StateError: It is another budget, or one that forgot the spends of the run.
+        """
+        if isinstance(self.gate, _Noted) and not self.gate.holds(position):
+            raise StateError(
+                f"budget.name must be the budget that the run spent epsilon {epsilon:.4g} from, "
+                "got one whose journal does not hold the entry that the checkpoint names; give "
+                "the database that the run began with as it was last, or begin another run"
+            )
 
 
 @contextmanager
@@ -100,6 +119,25 @@ class _Noted:
     def epsilon(self) -> float:
         """Epsilon spent so far by all, rounded up."""
         return self._budget.epsilon
+
+    def state(self) -> dict[str, object]:
+        """The last entry of the journal; a checkpoint keeps it, to know the journal again."""
+        standing = self._budget.statement()
+        return {"sequence": standing.entries - 1, "hash": standing.head}
+
+    def holds(self, position: object) -> bool:
+        """Whether the journal has the entry that `state` gave at some time."""
+        from dosimeter.ledger.records import digest
+
+        match position:
+            case {"sequence": int(sequence), "hash": str(expected)}:
+                since = self._budget.statement().entries - sequence
+            case _:
+                return False
+        # Others may spend between the two questions, which moves the entry further back.
+        entries = self._budget.history(since + _MOST_BETWEEN) if since > 0 else []
+        found = [entry for entry in entries if entry.sequence == sequence]
+        return [digest(entry.body()) for entry in found] == [expected]
 
     def guarantee(self) -> object:
         """What holds for everything spent from the budget."""

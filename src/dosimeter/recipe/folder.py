@@ -12,6 +12,7 @@ import pathlib
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,19 @@ from dosimeter.recipe.reader import first_difference
 from dosimeter.training import History
 
 _LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint says of its run.
+
+    Attributes:
+        history: The epochs that were done.
+        gate: What the gate said of itself.
+    """
+
+    history: History
+    gate: object
 
 
 class RunFolder:
@@ -109,8 +123,8 @@ class RunFolder:
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{file} must be as training wrote it: {error}") from error
 
-    def saved_history(self) -> History | None:
-        """The history in the checkpoint, or None where there is no checkpoint.
+    def saved(self) -> Saved | None:
+        """What the checkpoint holds, or None where there is no checkpoint.
 
         Raises:
             StateError: The checkpoint is damaged, or it is older than the results, whose spends
@@ -119,7 +133,7 @@ class RunFolder:
         saved = self._checkpointed()
         results = self.path / "history.json"
         shown = len(History.load(results)) if results.is_file() else 0
-        kept = len(saved) if saved is not None else 0
+        kept = len(saved.history) if saved is not None else 0
         if kept < shown:
             raise StateError(
                 f"{self.checkpoint} must hold the {shown} epochs of history.json, got {kept}; put "
@@ -127,11 +141,12 @@ class RunFolder:
             )
         return saved
 
-    def _checkpointed(self) -> History | None:
+    def _checkpointed(self) -> Saved | None:
         if not self.checkpoint.is_file():
             return None
         try:
-            return History.from_state(torch.load(self.checkpoint)["history"])
+            state = torch.load(self.checkpoint, weights_only=True)
+            return Saved(History.from_state(state["history"]), state["engine"]["gate"])
         except Exception as error:  # bytes that are no checkpoint can raise anything
             raise StateError(f"{self.checkpoint} must be as training wrote it: {error}") from error
 

@@ -183,7 +183,7 @@ class _Run:
         """Goes on from a checkpoint, if there is one."""
         if not path.exists():
             return
-        state = torch.load(path)
+        state = torch.load(path, weights_only=True)
         self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
         for policy, remembered in zip(self.policies, state["policies"], strict=True):
             policy.restore(remembered)
