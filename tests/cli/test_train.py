@@ -430,6 +430,47 @@ def test_a_ledger_other_than_the_run_spent_from_is_refused_however_much_was_spen
     assert said()["finished"] is True
 
 
+@pytest.fixture
+def broken_fit(monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    return lambda: monkeypatch.setattr("dosimeter.recipe.run.fit", fail)
+
+
+def test_no_epsilon_smaller_than_what_was_spent_is_left_by_a_resume_that_fails(trap, broken_fit):
+    config(budget={"kind": "odometer", "epsilon": None}, **TRAPPED)
+    trap(5)
+    run("config.toml", code=130)
+    folder = pathlib.Path("run")
+    folder.joinpath("checkpoint.pt.part").write_bytes(b"weights that nobody paid for")
+    broken_fit()
+    run("config.toml", "--resume", code=2)
+    assert {file.name for file in folder.iterdir()} - {".lock"} == {
+        "model.safetensors", "history.json", "config.toml", "checkpoint.pt"
+    }  # fmt: skip
+
+
+def test_the_guarantee_is_there_before_the_weights(monkeypatch):
+    def fail(folder, model):
+        assert folder.path.joinpath("guarantee.txt").is_file()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dosimeter.recipe.folder.RunFolder.write_weights", fail)
+    config()
+    assert "no space left" in run("config.toml", code=2).stderr
+    assert not pathlib.Path("run", "model.safetensors").exists()
+
+
+def test_a_resume_that_fails_without_a_checkpoint_keeps_the_config(broken_fit):
+    config()
+    pathlib.Path("run").mkdir()
+    broken_fit()
+    shutil.copy("config.toml", "run/config.toml")
+    run("config.toml", "--resume", code=2)
+    assert pathlib.Path("run", "config.toml").is_file()
+
+
 @pytest.mark.slow
 def test_the_keyboard_stops_a_process_of_its_own():
     config(training={"epochs": 3000})

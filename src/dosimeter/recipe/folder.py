@@ -23,6 +23,7 @@ from dosimeter.recipe.reader import first_difference
 from dosimeter.training import History
 
 _LOCK = ".lock"
+_STATED = ("run.json", "report.html", "guarantee.txt")
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,15 @@ class RunFolder:
         try:
             with FileLock(self.path / _LOCK, timeout=0):
                 self.require(config, resume=resume)
-                if not resume:
+                if resume:
+                    self._clear()
+                else:
                     self.write("config.toml", config)
                 try:
                     yield
                 except BaseException:
                     # Nothing was shown yet, so the folder is as good as new.
-                    if not self.checkpoint.exists():
+                    if not (resume or self.checkpoint.exists()):
                         (self.path / "config.toml").unlink()
                     raise
         except Timeout:
@@ -88,6 +91,15 @@ class RunFolder:
                 f"output.folder must be held by one process, got {str(self.path)!r}, in which "
                 "another is training"
             ) from None
+
+    def _clear(self) -> None:
+        """Takes away what a run that goes on will outdate, and what was left half written.
+
+        The epsilon that was stated so far is too small as soon as one more epoch leaves. The
+        history stays: it shows how far a checkpoint must reach.
+        """
+        for file in [*map(self.path.joinpath, _STATED), *self.path.glob("*.part")]:
+            file.unlink(missing_ok=True)
 
     def _require_new(self) -> None:
         there = self.path.exists()

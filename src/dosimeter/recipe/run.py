@@ -141,12 +141,15 @@ class _Run:
         )
 
     def write(self, history: History) -> dict[str, Any]:
-        """Writes the results, run.json last: it says that the others are there."""
+        """Writes the results: the weights after the guarantee that they need, run.json last.
+
+        run.json says that the others are there.
+        """
         config, account, folder = self.config, self.account, self.folder
         public = 0 if self.records.public is None else len(self.records.public)
-        folder.write_weights(self.network.whole)
-        folder.write_history(history)
         folder.write("guarantee.txt", words.page(config, account, history, public=public))
+        folder.write_history(history)
+        folder.write_weights(self.network.whole)
         result = {
             "name": folder.path.name,
             "limit": account.limit,
