@@ -471,6 +471,24 @@ def test_a_resume_that_fails_without_a_checkpoint_keeps_the_config(broken_fit):
     assert pathlib.Path("run", "config.toml").is_file()
 
 
+def test_the_config_is_read_once(monkeypatch):
+    """Edited while torch loads, it is still the one that was checked that runs and is kept."""
+    config()
+    checked = pathlib.Path("config.toml").read_text()
+    read = pathlib.Path.read_text
+
+    def edit(path, *arguments, **options):
+        text = read(path, *arguments, **options)
+        if path == pathlib.Path("config.toml"):
+            path.write_text(text.replace("epsilon = 4.0", "epsilon = 1.0"))
+        return text
+
+    monkeypatch.setattr(pathlib.Path, "read_text", edit)
+    run("config.toml")
+    assert said()["limit"] == 4.0
+    assert read(pathlib.Path("run", "config.toml")) == checked
+
+
 @pytest.mark.slow
 def test_the_keyboard_stops_a_process_of_its_own():
     config(training={"epochs": 3000})

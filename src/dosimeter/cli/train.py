@@ -72,7 +72,7 @@ def _write_starter(path: Path) -> None:
 def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
     from dosimeter.recipe import read_config
 
-    config = read_config(path)
+    config, text = read_config(path)
     # Only now, for torch takes seconds to load: a typo is told at once.
     from dosimeter.recipe.run import train
 
@@ -81,7 +81,7 @@ def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         return train(
             config,
-            path.read_text(encoding="utf-8"),
+            text,
             resume=resume,
             progress=not quiet,
             note=lambda words: typer.echo(words, err=True),
