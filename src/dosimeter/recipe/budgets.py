@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dosimeter.accounting import Filter, Gate, Odometer
 from dosimeter.accounting.account import largest
-from dosimeter.errors import StateError
+from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.recipe.config import Budget, Config, Signal
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
@@ -46,6 +46,11 @@ class Account:
     kind: str
     limit: float | None
     delta: float
+
+    @property
+    def found_closed(self) -> bool:
+        """Whether a spend was refused because someone had closed the budget."""
+        return isinstance(self.gate, _Noted) and self.gate.found_closed
 
     def require_spent_from(self, position: object, epsilon: float) -> None:
         """Raises unless a ledger's journal holds what the checkpoint says it held.
@@ -105,6 +110,7 @@ class _Noted:
 
     def __init__(self, budget: SharedBudget, purpose: str) -> None:
         self._budget, self._purpose = budget, purpose
+        self.found_closed = False
         self._actor = os.environ.get("DOSIMETER_ACTOR") or os.environ.get("USER") or ""
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
@@ -112,8 +118,22 @@ class _Noted:
         return self._budget.admits(cost, count)
 
     def spend(self, cost: Cost, count: int = 1) -> object:
-        """Spends, or raises BudgetExceeded and changes nothing."""
-        return self._budget.spend(cost, count, purpose=self._purpose, actor=self._actor)
+        """Spends, or raises BudgetExceeded and changes nothing; also if it was closed."""
+        from dosimeter.ledger import BudgetClosed
+
+        try:
+            return self._budget.spend(cost, count, purpose=self._purpose, actor=self._actor)
+        except BudgetClosed as error:
+            self.found_closed = True
+            standing = self._budget.statement()
+            raise BudgetExceeded(
+                cost=cost,
+                count=count,
+                spent=standing.epsilon,
+                limit=standing.limit,
+                affordable=0,
+                reason=str(error),
+            ) from error
 
     @property
     def epsilon(self) -> float:
@@ -238,14 +258,27 @@ class Plan:
         )
 
     def _pay_readings(self, gate: Filter) -> None:
-        """Puts aside what the readings of a private signal cost, where they fit."""
+        """Puts aside what the readings of a private signal cost.
+
+        Raises:
+            ValueError: They alone do not fit.
+        """
         signal, every = self._config.signal or Signal(), [p.every for p in policies(self._config)]
         due = sum(self.epochs // gap for gap in every)
         if len(every) > 1:
             due -= self.epochs // math.lcm(*every)
-        cost = Gaussian(signal.noise_multiplier)
-        if due and not signal.public and gate.admits(cost, due):
-            gate.spend(cost, due)
+        if signal.public or not due:
+            return
+        try:
+            gate.spend(Gaussian(signal.noise_multiplier), due)
+        except BudgetExceeded as error:
+            least = _least(lambda noise: gate.admits(Gaussian(noise), due), _MOST_NOISE)
+            ways = f"they fit from {least:g} on" if least else "no noise makes them fit"
+            raise ValueError(
+                f"signal.noise_multiplier must leave budget for the steps after {due} readings, "
+                f"got {signal.noise_multiplier:g}, with which the readings alone pass epsilon "
+                f"{gate.limit:g}; {ways}, or read less often"
+            ) from error
 
     def _least_noise(self, gate: Gate) -> float | None:
         """The least noise, to about one part in a thousand, with which all steps fit."""

@@ -29,6 +29,7 @@ from dosimeter.recipe.networks import Network, build
 from dosimeter.training import CorrectCount, History, MeanLoss, PrivateEngine, fit
 
 INTERRUPTED = "it was interrupted"
+CLOSED = "the budget was closed"
 
 _SEED_WARNING = (
     "warning: training.seed makes the noise predictable: whoever knows the seed can take it off. "
@@ -117,7 +118,7 @@ class _Run:
         options: dict[str, Any] = {}
         if training.physical_batch_size is not None:
             options["physical_batch_size"] = training.physical_batch_size
-        return fit(
+        history = fit(
             self.network.trained,
             self.network.prepared(self.records.private),
             self.account.gate,
@@ -139,6 +140,9 @@ class _Run:
             spends_kept=self.account.kind == "ledger",
             **options,
         )
+        if self.account.found_closed:
+            history.ended = CLOSED
+        return history
 
     def write(self, history: History) -> dict[str, Any]:
         """Writes the results: the weights after the guarantee that they need, run.json last.
