@@ -48,6 +48,22 @@ def make(shape, classes):
     return Trap(shape[0], classes)
 """
 
+# One during whose fifth step someone closes the budget.
+CLOSING = """
+from dosimeter.ledger import Ledger
+from trap_of_mine import Trap
+
+class Closing(Trap):
+    def forward(self, x):
+        if self.training and self.seen == 4:
+            with Ledger.open("sqlite:///budgets.db") as ledger:
+                ledger.close("patients")
+        return super().forward(x)
+
+def make(shape, classes):
+    return Closing(shape[0], classes)
+"""
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
@@ -120,6 +136,7 @@ def test_the_guarantee_is_said_in_words():
         "at most 54.6 (e^4) times the probability, plus 1e-05",
         f"A record is one row of the {said()['records']}",
         "The number of records",
+        "nor copied and resumed twice",
         f"The {120 - said()['records']} records that accuracy was measured on are public",
         "A SEED WAS GIVEN",
     ):
@@ -403,6 +420,103 @@ def test_a_ledger_that_has_forgotten_the_run_is_refused(trap):
     assert "budget.name must be the budget that the run spent epsilon" in done.stderr
 
 
+def test_a_ledger_other_than_the_run_spent_from_is_refused_however_much_was_spent(trap):
+    """A backup of before, another database of the same names, both with more spent."""
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        ledger.create("patients", 6.0, 1e-5)
+    shutil.copy("budgets.db", "backup.db")
+    with Ledger.open("sqlite:///other.db") as ledger:
+        ledger.create("patients", 6.0, 1e-5)
+    ledger_config(**TRAPPED)
+    trap(5)
+    run("config.toml", code=130)
+    trap(0)
+    shutil.copy("budgets.db", "right.db")
+    for wrong in ("backup.db", "other.db"):
+        with Ledger.open(f"sqlite:///{wrong}") as ledger:
+            for _ in range(9):
+                ledger["patients"].spend(dm.Gaussian(4.0))
+            assert ledger["patients"].epsilon > said()["epsilon"]
+        shutil.copy(wrong, "budgets.db")
+        done = run("config.toml", "--resume", code=2)
+        assert "journal does not hold the entry that the checkpoint names" in done.stderr
+    shutil.copy("right.db", "budgets.db")
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        ledger["patients"].spend(dm.Gaussian(50.0))  # someone else, meanwhile
+    run("config.toml", "--resume")
+    assert said()["finished"] is True
+
+
+@pytest.fixture
+def broken_fit(monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    return lambda: monkeypatch.setattr("dosimeter.recipe.run.fit", fail)
+
+
+def test_no_epsilon_smaller_than_what_was_spent_is_left_by_a_resume_that_fails(trap, broken_fit):
+    config(budget={"kind": "odometer", "epsilon": None}, **TRAPPED)
+    trap(5)
+    run("config.toml", code=130)
+    folder = pathlib.Path("run")
+    folder.joinpath("checkpoint.pt.part").write_bytes(b"weights that nobody paid for")
+    broken_fit()
+    run("config.toml", "--resume", code=2)
+    assert {file.name for file in folder.iterdir()} - {".lock"} == {
+        "model.safetensors", "history.json", "config.toml", "checkpoint.pt"
+    }  # fmt: skip
+
+
+def test_the_guarantee_is_there_before_the_weights(monkeypatch):
+    def fail(folder, model):
+        assert folder.path.joinpath("guarantee.txt").is_file()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dosimeter.recipe.folder.RunFolder.write_weights", fail)
+    config()
+    assert "no space left" in run("config.toml", code=2).stderr
+    assert not pathlib.Path("run", "model.safetensors").exists()
+
+
+def test_a_resume_that_fails_without_a_checkpoint_keeps_the_config(broken_fit):
+    config()
+    pathlib.Path("run").mkdir()
+    broken_fit()
+    shutil.copy("config.toml", "run/config.toml")
+    run("config.toml", "--resume", code=2)
+    assert pathlib.Path("run", "config.toml").is_file()
+
+
+def test_the_config_is_read_once(monkeypatch):
+    """Edited while torch loads, it is still the one that was checked that runs and is kept."""
+    config()
+    checked = pathlib.Path("config.toml").read_text()
+    read = pathlib.Path.read_text
+
+    def edit(path, *arguments, **options):
+        text = read(path, *arguments, **options)
+        if path == pathlib.Path("config.toml"):
+            path.write_text(text.replace("epsilon = 4.0", "epsilon = 1.0"))
+        return text
+
+    monkeypatch.setattr(pathlib.Path, "read_text", edit)
+    run("config.toml")
+    assert said()["limit"] == 4.0
+    assert read(pathlib.Path("run", "config.toml")) == checked
+
+
+def test_a_budget_that_someone_closes_ends_the_run_with_its_results(here):
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        ledger.create("patients", 6.0, 1e-5)
+    here.joinpath("closing_of_mine.py").write_text(CLOSING)
+    ledger_config(model={"kind": "closing_of_mine:make"})
+    assert "ended because the budget was closed" in run("config.toml").stdout
+    assert said()["finished"] is True
+    assert [epoch.steps for epoch in History.load("run/history.json")] == [3, 2]
+    assert pathlib.Path("run", "model.safetensors").is_file()
+
+
 @pytest.mark.slow
 def test_the_keyboard_stops_a_process_of_its_own():
     config(training={"epochs": 3000})
@@ -481,7 +595,7 @@ WRONG = [
     ({"budget": {"epsilon": 0.01}}, "3 epochs fit from noise_multiplier"),
     ({"budget": {"epsilon": "four"}}, "budget.epsilon must be a number, got 'four'"),
     ({"budget": {"kind": "ledger", "epsilon": None, "delta": None, "ledger": "sqlite:///no/x.db",
-                 "name": "p"}}, "does its folder exist?"),
+                 "name": "p"}}, "database must exist, got 'no/x.db'; name it by budget.ledger"),
     ({"policy": {"kind": "adapt_noise", "levels": 0}}, "policy.levels must be between 1"),
     ({"output": {"folder": "points.csv"}}, "output.folder must be new, got 'points.csv'"),
     ({"output": {"folder": 3}}, "output.folder must be text, got 3"),
@@ -491,7 +605,7 @@ WRONG = [
 @pytest.mark.parametrize(("changes", "words"), WRONG)
 def test_a_config_that_is_wrong_is_told_in_one_line(changes, words):
     config(**changes)
-    code = 6 if "folder exist" in words else 2
+    code = 6 if "database" in words else 2
     assert words in one_line("config.toml", code=code)
     assert not pathlib.Path("run").exists()
 
@@ -525,6 +639,12 @@ def test_a_budget_of_another_name_is_told_in_one_line():
         ledger.create("doctors", 6.0, 1e-5)
     ledger_config()
     assert "patients" in one_line(code=4)
+
+
+def test_a_database_that_is_not_there_is_told_and_not_made():
+    ledger_config()
+    assert "database must exist, got 'budgets.db'" in one_line(code=6)
+    assert not pathlib.Path("budgets.db").exists()
 
 
 def test_a_run_is_never_overwritten_nor_resumed_with_another_config():

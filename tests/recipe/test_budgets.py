@@ -36,6 +36,16 @@ def test_noise_that_was_left_out_leaves_room_for_the_readings():
     assert plan.noise > without.noise
 
 
+def test_readings_that_do_not_fit_are_refused_with_the_noise_that_does():
+    signal = {"signal": {"noise_multiplier": 0.5}, "stop": {"patience": 9, "every": 5}}
+    plan = Plan(config(training={"noise_multiplier": None, "epochs": 50}, **signal), records=120)
+    with pytest.raises(ValueError, match=r"signal\.noise_multiplier must leave") as caught:
+        _ = plan.noise
+    least = float(str(caught.value).split("fit from ")[1].split()[0])
+    assert dm.Filter(4.0, 1e-5).admits(dm.Gaussian(least), 10)
+    assert not dm.Filter(4.0, 1e-5).admits(dm.Gaussian(least * 0.99), 10)
+
+
 def test_a_budget_that_pays_for_nothing_is_refused_with_the_nearest_that_pays_for_all():
     asked = config(budget={"epsilon": 0.05})
     plan = Plan(asked, records=120)

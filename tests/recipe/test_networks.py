@@ -22,6 +22,38 @@ def narrow(shape, classes):
 def features(shape):
     return nn.Sequential(nn.AvgPool2d(4), nn.Flatten())
 
+class Mean(nn.Module):
+    def forward(self, x):
+        return x - x.mean(dim=0)
+
+class OwnMean(Mean):
+    def forward(self, x):
+        return super().forward(x) if self.training else x
+
+class Collapse(nn.Module):
+    def forward(self, x):
+        return x.mean(dim=0, keepdim=True)
+
+def mixing(shape, classes):
+    return nn.Sequential(nn.Flatten(), OwnMean(), nn.Linear(192, classes))
+
+def running(shape, classes):
+    return nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(192, classes))
+
+def frozen(shape, classes):
+    made = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Dropout(), nn.Linear(192, classes))
+    made[0].requires_grad_(False).eval()
+    return made
+
+def mean(shape):
+    return nn.Sequential(nn.Flatten(), Mean())
+
+def collapse(shape):
+    return nn.Sequential(nn.Flatten(), Collapse())
+
+def batch_norm(shape):
+    return nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False), nn.Flatten())
+
 def nothing(shape, classes):
     return None
 
@@ -82,6 +114,13 @@ def test_a_factory_of_the_user_is_called_with_shape_and_classes():
     assert frozen.trained[1].in_features == 12
 
 
+@pytest.mark.usefixtures("_user_module")
+def test_trying_a_model_leaves_it_as_it_was_made():
+    made = build(Model(kind="nets_of_mine:frozen"), records((3, 8, 8))).trained
+    assert [layer.training for layer in made] == [False, True, True, True]
+    assert made[0].running_mean.tolist() == [0, 0, 0]
+
+
 def test_random_features_are_the_same_in_every_process_and_approximate_a_kernel():
     first, second = (build(Model(kind="features", extractor="random"), records((4,))) for _ in "ab")
     torch.testing.assert_close(first.frozen.directions, second.frozen.directions, rtol=0, atol=0)
@@ -107,6 +146,16 @@ def test_random_features_are_the_same_in_every_process_and_approximate_a_kernel(
         ({"kind": "nets_of_mine:absent"}, (3, 8, 8), "AttributeError"),
         ({"kind": "no_such_module:make"}, (3, 8, 8), "ModuleNotFoundError"),
         ({"kind": "features", "extractor": "nets_of_mine:broken"}, (3, 8, 8), "model.extractor"),
+        ({"kind": "nets_of_mine:mixing"}, (3, 8, 8), "model.kind must treat each record by"),
+        ({"kind": "nets_of_mine:running"}, (3, 8, 8), "model.kind must treat each record by"),
+        *(
+            (
+                {"kind": "features", "extractor": f"nets_of_mine:{name}"},
+                (3, 8, 8),
+                "model.extractor must treat each record by itself",
+            )
+            for name in ("mean", "collapse", "batch_norm")
+        ),
     ],
 )
 def test_a_model_that_does_not_suit_is_refused(model, shape, said):

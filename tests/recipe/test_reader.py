@@ -1,13 +1,15 @@
 """A config is read strictly, and whatever is wrong with it is named with its line."""
 
+import dataclasses
 import pathlib
 import re
 import tomllib
+import typing
 
 import pytest
 
 from configs import BASE, changed, write_config
-from dosimeter.recipe import STARTER, read_config
+from dosimeter.recipe import STARTER, Config, read_config
 from dosimeter.recipe.reader import config_from, first_difference
 
 
@@ -27,7 +29,7 @@ def test_the_starter_is_a_config():
 def test_every_line_that_the_starter_comments_out_is_known():
     """Each commented key is a key of its table, so that nobody is led astray."""
     base = {**BASE, "policy": {"kind": "adapt_noise"}}
-    table, seen = "", 0
+    table, seen, named = "", 0, set()
     for line in STARTER.splitlines():
         text = line.removeprefix("# ")
         if text.startswith("["):
@@ -37,7 +39,11 @@ def test_every_line_that_the_starter_comments_out_is_known():
             with pytest.raises(ValueError, match=rf"{table}\.{key} must be (?!a known)"):
                 config_from({**base, table: {**base.get(table, {}), key: {}}})
             seen += 1
+        named.add((table, text.split(" = ")[0].strip()))
     assert seen > 10
+    for name, hint in typing.get_type_hints(Config).items():
+        made = next(k for k in (typing.get_args(hint) or (hint,)) if k is not type(None))
+        assert {(name, field.name) for field in dataclasses.fields(made)} <= named
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def test_an_odometer_is_read_at_its_end():
     odometer.spend(dm.Gaussian(5.0))
     account = Account(odometer, "odometer", None, 1e-6)
     assert f"(e^{up(odometer.epsilon)})" in in_words(account)
+    assert "It holds over all outcomes with no larger reading (ex-post)." in in_words(account)
 
 
 def test_nothing_is_promised_after_an_infinite_spend():

@@ -192,6 +192,30 @@ def test_a_run_can_be_stopped_from_outside_between_two_steps(run, tmp_path):
     assert [epoch.steps for epoch in resumed] == [2, 5, 5, 5]
 
 
+def test_a_rule_that_ended_the_run_is_not_forgotten(run, tmp_path):
+    """The process dies after the checkpoint and before anyone heard of the end."""
+    rule = {"policy": StopEarly(target=0.0), "signal": CorrectCount(public=True)}
+
+    def die(engine, record):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(checkpoint=tmp_path / "run.pt", callbacks=[die], **rule)
+    gate = dm.Filter(epsilon=8, delta=1e-6)
+    resumed = run(gate, checkpoint=tmp_path / "run.pt", **rule)
+    assert (len(resumed), resumed.ended) == (1, "correct count reached its target 0")
+    assert gate.epsilon == pytest.approx(resumed[0].epsilon, rel=1e-9)
+
+
+def test_a_run_that_was_seeded_once_stays_seeded(run, tmp_path):
+    def stop(engine):
+        engine.after_step(lambda: engine.stop("someone asked"))
+
+    for seed in (3, None, None):
+        history = run(seed=seed, started=stop, checkpoint=tmp_path / "run.pt")
+        assert "a seed was given" in history.guarantee
+
+
 def test_a_strange_file_is_refused(tmp_path):
     path = tmp_path / "history.json"
     for content in ({}, {"version": 9}, {"version": 1, "epochs": [{"epoch": 1}]}):

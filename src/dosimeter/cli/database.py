@@ -27,16 +27,29 @@ DEFAULT_DB = "sqlite:///budgets.db"
 @contextmanager
 def opened(db: str, *, make: bool = False) -> Iterator[Ledger]:
     """The ledger; a file that is not there is made only where budgets are put in."""
-    from dosimeter.ledger import Ledger, LedgerUnavailable
+    from dosimeter.ledger import Ledger
 
-    file = _file(db)
-    if file is not None and not make and not file.exists():
-        raise LedgerUnavailable(
-            f"database must exist, got {str(file)!r}; name it by --db or DOSIMETER_DB, or make "
-            "one with dosimeter budget create"
-        )
+    if not make:
+        require_there(db, "--db")
     with Ledger.open(db) as ledger:
         yield ledger
+
+
+def require_there(db: str, option: str) -> None:
+    """Raises if a URL names a file that is not there: opening it would make it.
+
+    Args:
+        db: The URL, or the path of an SQLite file.
+        option: What it is named by.
+    """
+    from dosimeter.ledger import LedgerUnavailable
+
+    file = _file(db)
+    if file is not None and not file.exists():
+        raise LedgerUnavailable(
+            f"database must exist, got {str(file)!r}; name it by {option} or DOSIMETER_DB, or make "
+            "one with dosimeter budget create"
+        )
 
 
 def _file(db: str) -> Path | None:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dosimeter.cli.database import require_there
 from dosimeter.cli.outcome import print_json
 
 INTERRUPTED = 130
@@ -72,7 +74,10 @@ def _write_starter(path: Path) -> None:
 def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
     from dosimeter.recipe import read_config
 
-    config = read_config(path)
+    config, text = read_config(path)
+    url = config.budget.ledger or os.environ.get("DOSIMETER_DB")
+    if config.budget.kind == "ledger" and url:
+        require_there(url, "budget.ledger")
     # Only now, for torch takes seconds to load: a typo is told at once.
     from dosimeter.recipe.run import train
 
@@ -81,7 +86,7 @@ def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         return train(
             config,
-            path.read_text(encoding="utf-8"),
+            text,
             resume=resume,
             progress=not quiet,
             note=lambda words: typer.echo(words, err=True),

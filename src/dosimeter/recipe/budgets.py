@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dosimeter.accounting import Filter, Gate, Odometer
 from dosimeter.accounting.account import largest
+from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.recipe.config import Budget, Config, Signal
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_NOISE = 1e4
 _MOST_EPSILON = 1e4
+_MOST_BETWEEN = 1000
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,28 @@ class Account:
     kind: str
     limit: float | None
     delta: float
+
+    @property
+    def found_closed(self) -> bool:
+        """Whether a spend was refused because someone had closed the budget."""
+        return isinstance(self.gate, _Noted) and self.gate.found_closed
+
+    def require_spent_from(self, position: object, epsilon: float) -> None:
+        """Raises unless a ledger's journal holds what the checkpoint says it held.
+
+        Args:
+            position: What the gate's `state()` gave when the checkpoint was written.
+            epsilon: What had been spent by then.
+
+        Raises:
+            StateError: It is another budget, or one that forgot the spends of the run.
+        """
+        if isinstance(self.gate, _Noted) and not self.gate.holds(position):
+            raise StateError(
+                f"budget.name must be the budget that the run spent epsilon {epsilon:.4g} from, "
+                "got one whose journal does not hold the entry that the checkpoint names; give "
+                "the database that the run began with as it was last, or begin another run"
+            )
 
 
 @contextmanager
@@ -86,6 +110,7 @@ class _Noted:
 
     def __init__(self, budget: SharedBudget, purpose: str) -> None:
         self._budget, self._purpose = budget, purpose
+        self.found_closed = False
         self._actor = os.environ.get("DOSIMETER_ACTOR") or os.environ.get("USER") or ""
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
@@ -93,13 +118,46 @@ class _Noted:
         return self._budget.admits(cost, count)
 
     def spend(self, cost: Cost, count: int = 1) -> object:
-        """Spends, or raises BudgetExceeded and changes nothing."""
-        return self._budget.spend(cost, count, purpose=self._purpose, actor=self._actor)
+        """Spends, or raises BudgetExceeded and changes nothing; also if it was closed."""
+        from dosimeter.ledger import BudgetClosed
+
+        try:
+            return self._budget.spend(cost, count, purpose=self._purpose, actor=self._actor)
+        except BudgetClosed as error:
+            self.found_closed = True
+            standing = self._budget.statement()
+            raise BudgetExceeded(
+                cost=cost,
+                count=count,
+                spent=standing.epsilon,
+                limit=standing.limit,
+                affordable=0,
+                reason=str(error),
+            ) from error
 
     @property
     def epsilon(self) -> float:
         """Epsilon spent so far by all, rounded up."""
         return self._budget.epsilon
+
+    def state(self) -> dict[str, object]:
+        """The last entry of the journal; a checkpoint keeps it, to know the journal again."""
+        standing = self._budget.statement()
+        return {"sequence": standing.entries - 1, "hash": standing.head}
+
+    def holds(self, position: object) -> bool:
+        """Whether the journal has the entry that `state` gave at some time."""
+        from dosimeter.ledger.records import digest
+
+        match position:
+            case {"sequence": int(sequence), "hash": str(expected)}:
+                since = self._budget.statement().entries - sequence
+            case _:
+                return False
+        # Others may spend between the two questions, which moves the entry further back.
+        entries = self._budget.history(since + _MOST_BETWEEN) if since > 0 else []
+        found = [entry for entry in entries if entry.sequence == sequence]
+        return [digest(entry.body()) for entry in found] == [expected]
 
     def guarantee(self) -> object:
         """What holds for everything spent from the budget."""
@@ -200,14 +258,27 @@ class Plan:
         )
 
     def _pay_readings(self, gate: Filter) -> None:
-        """Puts aside what the readings of a private signal cost, where they fit."""
+        """Puts aside what the readings of a private signal cost.
+
+        Raises:
+            ValueError: They alone do not fit.
+        """
         signal, every = self._config.signal or Signal(), [p.every for p in policies(self._config)]
         due = sum(self.epochs // gap for gap in every)
         if len(every) > 1:
             due -= self.epochs // math.lcm(*every)
-        cost = Gaussian(signal.noise_multiplier)
-        if due and not signal.public and gate.admits(cost, due):
-            gate.spend(cost, due)
+        if signal.public or not due:
+            return
+        try:
+            gate.spend(Gaussian(signal.noise_multiplier), due)
+        except BudgetExceeded as error:
+            least = _least(lambda noise: gate.admits(Gaussian(noise), due), _MOST_NOISE)
+            ways = f"they fit from {least:g} on" if least else "no noise makes them fit"
+            raise ValueError(
+                f"signal.noise_multiplier must leave budget for the steps after {due} readings, "
+                f"got {signal.noise_multiplier:g}, with which the readings alone pass epsilon "
+                f"{gate.limit:g}; {ways}, or read less often"
+            ) from error
 
     def _least_noise(self, gate: Gate) -> float | None:
         """The least noise, to about one part in a thousand, with which all steps fit."""

@@ -12,6 +12,7 @@ import pathlib
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,20 @@ from dosimeter.recipe.reader import first_difference
 from dosimeter.training import History
 
 _LOCK = ".lock"
+_STATED = ("run.json", "report.html", "guarantee.txt")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint says of its run.
+
+    Attributes:
+        history: The epochs that were done.
+        gate: What the gate said of itself.
+    """
+
+    history: History
+    gate: object
 
 
 class RunFolder:
@@ -60,13 +75,15 @@ class RunFolder:
         try:
             with FileLock(self.path / _LOCK, timeout=0):
                 self.require(config, resume=resume)
-                if not resume:
+                if resume:
+                    self._clear()
+                else:
                     self.write("config.toml", config)
                 try:
                     yield
                 except BaseException:
                     # Nothing was shown yet, so the folder is as good as new.
-                    if not self.checkpoint.exists():
+                    if not (resume or self.checkpoint.exists()):
                         (self.path / "config.toml").unlink()
                     raise
         except Timeout:
@@ -74,6 +91,15 @@ class RunFolder:
                 f"output.folder must be held by one process, got {str(self.path)!r}, in which "
                 "another is training"
             ) from None
+
+    def _clear(self) -> None:
+        """Takes away what a run that goes on will outdate, and what was left half written.
+
+        The epsilon that was stated so far is too small as soon as one more epoch leaves. The
+        history stays: it shows how far a checkpoint must reach.
+        """
+        for file in [*map(self.path.joinpath, _STATED), *self.path.glob("*.part")]:
+            file.unlink(missing_ok=True)
 
     def _require_new(self) -> None:
         there = self.path.exists()
@@ -109,8 +135,8 @@ class RunFolder:
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{file} must be as training wrote it: {error}") from error
 
-    def saved_history(self) -> History | None:
-        """The history in the checkpoint, or None where there is no checkpoint.
+    def saved(self) -> Saved | None:
+        """What the checkpoint holds, or None where there is no checkpoint.
 
         Raises:
             StateError: The checkpoint is damaged, or it is older than the results, whose spends
@@ -119,7 +145,7 @@ class RunFolder:
         saved = self._checkpointed()
         results = self.path / "history.json"
         shown = len(History.load(results)) if results.is_file() else 0
-        kept = len(saved) if saved is not None else 0
+        kept = len(saved.history) if saved is not None else 0
         if kept < shown:
             raise StateError(
                 f"{self.checkpoint} must hold the {shown} epochs of history.json, got {kept}; put "
@@ -127,11 +153,12 @@ class RunFolder:
             )
         return saved
 
-    def _checkpointed(self) -> History | None:
+    def _checkpointed(self) -> Saved | None:
         if not self.checkpoint.is_file():
             return None
         try:
-            return History.from_state(torch.load(self.checkpoint)["history"])
+            state = torch.load(self.checkpoint, weights_only=True)
+            return Saved(History.from_state(state["history"]), state["engine"]["gate"])
         except Exception as error:  # bytes that are no checkpoint can raise anything
             raise StateError(f"{self.checkpoint} must be as training wrote it: {error}") from error
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks: the model of a config, tried on one blank input before any budget is touched.
+"""Networks: the model of a config, tried on random inputs before any budget is touched.
 
 Frozen features are computed once, record by record: a linear layer is then all that is
 trained, and all that costs privacy.
@@ -7,6 +7,7 @@ trained, and all that costs privacy.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import math
 import pathlib
@@ -25,6 +26,7 @@ from dosimeter.training.networks import Resnet9, linear, mlp, small_cnn
 _CHUNK = 256
 _LEAST_SIDE = 8
 _RANDOM_FEATURES = 512
+_ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,11 @@ def build(model: Model, records: Records) -> Network:
         features = _tried("model.extractor", frozen, shape)
         return Network(linear(math.prod(features), classes), frozen)
     made = _network(model, shape, classes)
-    if _tried("model.kind", made, shape) != (classes,):
+    scores = _tried("model.kind", made, shape)
+    if scores != (classes,):
         raise ValueError(
             f"model.kind must give one score for each of the {classes} classes, got a network "
-            f"that gives shape {_tried('model.kind', made, shape)}"
+            f"that gives shape {scores}"
         )
     return Network(made, None)
 
@@ -159,17 +162,48 @@ def _made(key: str, name: str, *arguments: Any) -> nn.Module:
 
 
 def _tried(key: str, model: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of what comes out for one input, found with a blank one."""
-    was_training = model.training
+    """The shape of what comes out for one input, tried on copies with random ones.
+
+    Raises:
+        ValueError: It fails, or one input changes what comes out for the others.
+    """
+    x = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
     try:
-        out = _apply(model.eval(), torch.zeros(1, *shape))
+        live = copy.deepcopy(model)
+        apart = _apart(live.eval(), x)
+        if model.training:
+            # As it was made, since a part of it may be frozen; dropout alone is switched off.
+            live = copy.deepcopy(model)
+            for module in live.modules():
+                if isinstance(module, nn.modules.dropout._DropoutNd):
+                    module.eval()
+            apart = _apart(live, x) and apart
+        out = _apply(live.eval(), x)
     except Exception as error:
         raise ValueError(
             f"{key} must take inputs of shape {shape}, got {type(error).__name__}: {error}"
         ) from error
-    finally:
-        model.train(was_training)
+    if not apart:
+        raise ValueError(
+            f"{key} must treat each record by itself, got a network in which one record changes "
+            "what comes out for others, as BatchNorm does; use GroupNorm, or none"
+        )
     return tuple(out.shape[1:])
+
+
+def _apart(model: nn.Module, x: Tensor) -> bool:
+    """Whether leaving the first or the last input out changes nothing for the others."""
+    whole = _apply(model, x)
+    if not torch.equal(whole, _apply(model, x)):
+        return True  # it draws random numbers, so nothing can be told
+    return _same(whole[1:], _apply(model, x[1:])) and _same(whole[:-1], _apply(model, x[:-1]))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    most = _ROUNDING * float(one.abs().nan_to_num().max())
+    return torch.allclose(one, other, rtol=0, atol=most, equal_nan=True)
 
 
 def _apply(model: nn.Module, x: Tensor) -> Tensor:

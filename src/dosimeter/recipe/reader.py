@@ -20,8 +20,8 @@ T = TypeVar("T")
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def read_config(path: pathlib.Path) -> Config:
-    """The run that a TOML file describes.
+def read_config(path: pathlib.Path) -> tuple[Config, str]:
+    """The run that a TOML file describes, and the text that says so.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -40,7 +40,7 @@ def read_config(path: pathlib.Path) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} must be TOML: {error}") from error
     try:
-        return config_from(values)
+        return config_from(values), text
     except (TypeError, ValueError) as error:
         line = line_of(text, str(error))
         where = f"{path}, line {line}" if line else str(path)

@@ -20,16 +20,16 @@ from typing import Any
 import torch
 
 from dosimeter import __version__
-from dosimeter.errors import StateError
 from dosimeter.recipe import words
 from dosimeter.recipe.budgets import Account, Plan, opened, policies
 from dosimeter.recipe.config import Config, Signal
 from dosimeter.recipe.datasets import Records, load
-from dosimeter.recipe.folder import RunFolder
+from dosimeter.recipe.folder import RunFolder, Saved
 from dosimeter.recipe.networks import Network, build
 from dosimeter.training import CorrectCount, History, MeanLoss, PrivateEngine, fit
 
 INTERRUPTED = "it was interrupted"
+CLOSED = "the budget was closed"
 
 _SEED_WARNING = (
     "warning: training.seed makes the noise predictable: whoever knows the seed can take it off. "
@@ -70,14 +70,14 @@ def train(
     network = build(config.model, records)
     plan = Plan(config, len(records.private))
     with opened(config) as account:
-        _require_affordable(plan, account, folder.saved_history() if resume else None, note)
+        _require_affordable(plan, account, folder.saved() if resume else None, note)
         run = _Run(config, folder, records, network, plan, account)
         with folder.held(text, resume=resume), _interruptible(note) as started:
             return run.write(run.fit(started, progress=progress))
 
 
 def _require_affordable(
-    plan: Plan, account: Account, saved: History | None, note: Callable[[str], None]
+    plan: Plan, account: Account, saved: Saved | None, note: Callable[[str], None]
 ) -> None:
     """Refuses a budget that pays for nothing, and one that has forgotten what was spent."""
     if account.delta * plan.records >= 1:
@@ -97,11 +97,8 @@ def _require_affordable(
                 f"note: at noise_multiplier {plan.noise:g} the budget lasts for about "
                 f"{epochs:.1f} of {plan.epochs} epochs"
             )
-    elif account.kind == "ledger" and not account.gate.epsilon >= saved.epsilon:
-        raise StateError(
-            f"budget.name must be the budget that the run spent epsilon {saved.epsilon:.4g} from, "
-            f"got one with {account.gate.epsilon:.4g} spent"
-        )
+    else:
+        account.require_spent_from(saved.gate, saved.history.epsilon)
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ class _Run:
         options: dict[str, Any] = {}
         if training.physical_batch_size is not None:
             options["physical_batch_size"] = training.physical_batch_size
-        return fit(
+        history = fit(
             self.network.trained,
             self.network.prepared(self.records.private),
             self.account.gate,
@@ -143,14 +140,20 @@ class _Run:
             spends_kept=self.account.kind == "ledger",
             **options,
         )
+        if self.account.found_closed:
+            history.ended = CLOSED
+        return history
 
     def write(self, history: History) -> dict[str, Any]:
-        """Writes the results, run.json last: it says that the others are there."""
+        """Writes the results: the weights after the guarantee that they need, run.json last.
+
+        run.json says that the others are there.
+        """
         config, account, folder = self.config, self.account, self.folder
         public = 0 if self.records.public is None else len(self.records.public)
-        folder.write_weights(self.network.whole)
-        folder.write_history(history)
         folder.write("guarantee.txt", words.page(config, account, history, public=public))
+        folder.write_history(history)
+        folder.write_weights(self.network.whole)
         result = {
             "name": folder.path.name,
             "limit": account.limit,

@@ -19,6 +19,7 @@ public_share = 0.2      # set aside to measure accuracy, and so NOT protected; l
 [model]
 kind = "mlp"            # or "linear", "cnn", "resnet9", "features", "my_module:my_factory"
 hidden = 32
+# width = 64            # resnet9: channels of its first layer
 # extractor = "scattering"  # features: what makes them, frozen; or "random", "my_module:make"
 
 [budget]
@@ -44,6 +45,9 @@ momentum = 0.9
 # step = 0.5
 # every = 5
 # horizon = 5
+# levels = 6            # adapt_noise: how many times noise may be added
+# start = 8.0           # lower_noise: what it begins with; leave training.noise_multiplier out
+# minimum = 16          # adapt_batch: the smallest batch; lower_noise: the least noise
 
 # [stop]                # end early
 # target = 0.95         # share of the training records that is right
@@ -53,6 +57,8 @@ momentum = 0.9
 # [signal]              # what policy and stop read; each reading is paid for
 # kind = "correct_count"    # or "mean_loss"
 # noise_multiplier = 30.0
+# bound = 5.0           # mean_loss: the largest loss that counts
+# public = true         # read the public records, exactly and at no cost
 
 [output]
 folder = "run"          # must be new

@@ -30,7 +30,8 @@ def in_words(account: Account) -> str:
         )
     return (
         f"{what} That is what had been spent when training ended: the reading of an odometer is "
-        "valid at whatever moment one stops."
+        "valid at whatever moment one stops. It holds over all outcomes with no larger reading "
+        "(ex-post)."
     )
 
 
@@ -63,7 +64,8 @@ def _conditions(config: Config, account: Account, unit: str, public: int) -> lis
             if account.kind == "ledger"
             else ": spend from a ledger if there is more than one."
         ),
-        "- The run's folder was not set back to an earlier state, nor deleted to begin again.",
+        "- The run's folder was not set back to an earlier state, nor deleted to begin again, nor "
+        "copied and resumed twice.",
         f"- Each {unit} is clipped by itself and scaled by itself, with nothing taken from "
         "other records.",
     ]

@@ -19,7 +19,7 @@ VERSION = 1
 _FIELDS = frozenset(
     [
         *("version", "model", "optimizer", "sampler", "noise", "noise_multiplier", "batch_size"),
-        *("records", "steps", "spends", "gate"),
+        *("records", "steps", "spends", "gate", "seeded"),
     ]
 )
 

@@ -71,6 +71,8 @@ class PrivateEngine(Controls):
             raise ValueError(f"seed must be a whole number >= 0 or None, got {seed!r}")
         super().__init__()
         self._gate, self._strict, self._seed = gate, strict, seed
+        # Also if a part of the run was: its noise can be taken off for ever.
+        self._seeded = seed is not None
         self._group = Group.here()
         self._ledger = checkpoint.Spends(run=secrets.token_hex(16))
         self._callbacks: list[Callable[[], None]] = []
@@ -135,7 +137,7 @@ class PrivateEngine(Controls):
         """What holds for all that was trained so far, in words that can be quoted."""
         words = getattr(self._gate, "guarantee", None) if self._group.rank == 0 else None
         said = str(words()) if callable(words) else f"epsilon {self.epsilon!r} by the gate it used"
-        return TrainingGuarantee(said, seeded=self._seed is not None)
+        return TrainingGuarantee(said, seeded=self._seeded)
 
     # -- what the engine is doing --------------------------------------------------------
 
@@ -249,6 +251,7 @@ class PrivateEngine(Controls):
             "optimizer": parts.optimizer.state_dict(),
             "sampler": parts.sampler.state(),
             "noise": parts.noise.state(),
+            "seeded": self._seeded,
             "noise_multiplier": self.noise_multiplier,
             "batch_size": self.batch_size,
             "records": self.records,
@@ -285,6 +288,7 @@ class PrivateEngine(Controls):
         parts.optimizer.load_state_dict(state["optimizer"])
         parts.sampler.restore(state["sampler"])
         parts.noise.restore(state["noise"])
+        self._seeded = self._seeded or bool(state["seeded"])
         self._next = StepSettings(state["noise_multiplier"], state["batch_size"], self.records)
         self._steps = int(state["steps"])
         self._exhausted, self._stopped = False, None

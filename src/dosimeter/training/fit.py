@@ -136,6 +136,8 @@ class _Run:
     optimizer: PrivateOptimizer = field(init=False)
     loader: PrivateLoader = field(init=False)
     loss_fn: Callable[..., Any] = field(init=False)
+    ruled: str | None = None
+    """Why a policy or a refused reading ended the run; unlike someone's wish it is kept."""
 
     def prepare(
         self,
@@ -172,6 +174,7 @@ class _Run:
                 "engine": engine.state_dict(),
                 "policies": [policy.state() for policy in self.policies],
                 "history": history.state(),
+                "ruled": self.ruled,
             }
             part = path.with_name(path.name + ".part")
             torch.save(state, part)
@@ -183,11 +186,14 @@ class _Run:
         """Goes on from a checkpoint, if there is one."""
         if not path.exists():
             return
-        state = torch.load(path)
+        state = torch.load(path, weights_only=True)
         self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
         for policy, remembered in zip(self.policies, state["policies"], strict=True):
             policy.restore(remembered)
         history.epochs.extend(History.from_state(state["history"]).epochs)
+        self.ruled = state["ruled"]
+        if self.ruled is not None:
+            self.engine.stop(self.ruled)
 
 
 def _epochs(run: _Run, history: History, epochs: int, callbacks: list[Callback]) -> None:
@@ -240,10 +246,14 @@ def _read(run: _Run, epoch: int) -> Reading | None:
     try:
         reading = run.signal.read(run.model, data, gate=run.engine)
     except BudgetExceeded:
-        run.engine.stop("the gate refused the next reading")
+        run.ruled = "the gate refused the next reading"
+        run.engine.stop(run.ruled)
         return None
+    wished = run.engine.stopped
     for policy in due:
         policy.update(run.engine, reading)
+    if run.engine.stopped != wished:
+        run.ruled = run.engine.stopped
     return reading
 
 
