@@ -61,3 +61,12 @@ def test_says_what_is_wrong(arguments, reason):
     done = run(*arguments)
     assert done.exit_code == 2
     assert reason in done.output
+
+
+def test_no_epsilon_is_said_smaller_than_it_is():
+    mechanism = ["--noise-multiplier", "21", "--steps", "17", "--no-menu"]
+    rules = json.loads(run(*mechanism, "--json").stdout)["rules"]
+    table = run(*mechanism).output
+    for rule in rules:
+        said = table.partition(f"\n{rule['rule']}  ")[2].split()[0]
+        assert said == "no" or float(said) >= rule["epsilon"]

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from dosimeter.report.figures import at_most, number
+from dosimeter.report.figures import number
 from dosimeter.report.panels import panels
 from dosimeter.report.runs import Epoch, Run, Signal, read_run
 from dosimeter.report.svg import STYLES, swatch
 from dosimeter.report.words import in_words
+from dosimeter.rounding import at_most
 
 _NONE = "&ndash;"
 _SEEDED = (
