@@ -17,6 +17,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dosimeter.rounding import at_most, exact
+
 if TYPE_CHECKING:
     from dosimeter.rdp import Cost
 
@@ -50,7 +52,8 @@ class BudgetExceeded(DosimeterError):
             f"spend at most {affordable} of it" if affordable else "ask for a cheaper computation"
         )
         super().__init__(
-            f"{count} x {cost} refused: {reason} (spent {spent:.6g}, limit {limit:.6g}); {way_out}"
+            f"{count} x {cost} refused: {reason} (spent {at_most(spent)}, limit {exact(limit)}); "
+            f"{way_out}"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -246,3 +246,20 @@ class TestEnds:
 )
 def test_a_bar_is_full_only_when_nothing_is_left(spent: float, filled: int) -> None:
     assert bar(spent, 1.0, width=10) == "█" * filled + "░" * (10 - filled)
+
+
+def test_what_is_spent_is_said_rounded_up_and_what_is_left_down() -> None:
+    run("create", "p", "--epsilon", "3.00000049", "--delta", "1.0000004e-6")
+    receipt = run("spend", "p", "--gaussian", "17").output
+    shown = json.loads(run("show", "p", "--json").output)
+    spent, left = shown["epsilon"], shown["remaining"]
+    assert float(receipt.split("epsilon ")[1]) >= spent
+    row = run("list").output.splitlines()[1].split()
+    assert float(row[1]) >= spent
+    assert (row[2], row[4]) == ("3.00000049", "1.0000004e-06")
+    assert float(run("history", "p").output.splitlines()[2].split()[7]) >= spent
+    said = run("show", "p").output
+    one, other = re.findall(r"([\d.]+) of 3\.00000049, ([\d.]+) left", said)[0]
+    assert float(one) >= spent
+    assert float(other) <= left
+    assert float(re.findall(r"([\d.]+)%", said)[0]) / 100 >= spent / 3.00000049

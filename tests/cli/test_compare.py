@@ -1,6 +1,8 @@
 """`dosimeter compare`: its table, its files and its JSON."""
 
+import html
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -23,6 +25,18 @@ def test_prints_a_table_and_writes_files(tmp_path):
         assert word in done.output
     assert plot.stat().st_size > 10_000
     assert table.read_text().startswith("rule,validity,steps,epsilon")
+
+
+def test_a_page_fits_a_telephone_and_rounds_up(tmp_path):
+    page = tmp_path / "out.html"
+    done = run(*MECHANISM, "--no-menu", "--points", "2", "--plot", str(page), "--json")
+    text = page.read_text()
+    assert "<meta name='viewport' content='width=device-width, initial-scale=1'>" in text
+    rules = {rule["rule"]: rule["epsilon"] for rule in json.loads(done.stdout)["rules"]}
+    rows = re.findall(r"<tr><td>([^<]*)</td><td>([^<]*)</td>", text)
+    assert len(rows) == len(rules)
+    for name, said in rows:
+        assert float(said.replace("∞", "inf")) >= float(rules[html.unescape(name)])
 
 
 def test_takes_a_schedule_from_a_file(tmp_path):
@@ -61,3 +75,12 @@ def test_says_what_is_wrong(arguments, reason):
     done = run(*arguments)
     assert done.exit_code == 2
     assert reason in done.output
+
+
+def test_no_epsilon_is_said_smaller_than_it_is():
+    mechanism = ["--noise-multiplier", "21", "--steps", "17", "--no-menu"]
+    rules = json.loads(run(*mechanism, "--json").stdout)["rules"]
+    table = run(*mechanism).output
+    for rule in rules:
+        said = table.partition(f"\n{rule['rule']}  ")[2].split()[0]
+        assert said == "no" or float(said) >= rule["epsilon"]

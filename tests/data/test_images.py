@@ -4,7 +4,10 @@ import os
 import pathlib
 import pickle
 import shutil
+import struct
 import tarfile
+import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -72,6 +75,109 @@ def test_bad_folders_are_refused(folder, spoil, match):
         read_images(folder)
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["val/cat", "valid/cat", "train/site/cat", "train/site/val/cat", "test/cat/deep", "train"],
+)
+def test_an_image_in_any_other_place_is_refused_by_name(folder, place):
+    (folder / place).mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (6, 4)).save(folder / place / "7.png")
+    with pytest.raises(ValueError, match=rf"train/CLASS/FILE .* got {place}/7\.png"):
+        read_images(folder)
+
+
+def test_the_first_folder_that_names_a_part_decides(folder, tmp_path):
+    (tmp_path / "all").mkdir()
+    folder.rename(tmp_path / "all" / "pets")
+    place = tmp_path / "all" / "pets" / "train" / "test"
+    place.mkdir()
+    Image.new("RGB", (6, 4)).save(place / "7.png")
+    split = read_images(tmp_path / "all")
+    assert split.classes == ("cat", "dog", "test")
+    assert (len(split.train), len(split.test)) == (7, 4)
+
+
+def damage(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x55
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def packed(folder, tmp_path):
+    return lambda kind: pathlib.Path(shutil.make_archive(str(tmp_path / "packed"), kind, folder))
+
+
+def test_a_tar_with_a_damaged_header_is_refused_rather_than_read_in_part(packed):
+    path = packed("tar")
+    with tarfile.open(path) as archive:
+        headers = [member.offset for member in archive]
+    damage(path, headers[-3] + 150)
+    with pytest.raises(ValueError, match=r"whole archive, got packed\.tar: a header is damaged"):
+        read_images(path)
+
+
+# The last fifth of this tar is padding, so only the others are also cut there.
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [
+        *((kind, share) for kind in ("tar", "gztar", "xztar", "zip") for share in (0.2, 0.5)),
+        *((kind, share) for kind in ("gztar", "xztar", "zip") for share in (0.8, 0.97)),
+    ],
+)
+def test_an_archive_that_is_cut_off_is_refused(packed, kind, share):
+    path = packed(kind)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match="data must be"):
+        read_images(path)
+
+
+def test_a_tar_cut_off_between_two_images_is_refused(packed):
+    path = packed("tar")
+    with tarfile.open(path) as archive:
+        headers = [member.offset for member in archive]
+    path.write_bytes(path.read_bytes()[: headers[-1]])
+    with pytest.raises(ValueError, match="cut off"):
+        read_images(path)
+
+
+def test_a_zip_with_a_damaged_or_a_locked_image_is_refused(packed):
+    path = packed("zip")
+    with zipfile.ZipFile(path) as archive:
+        first = next(one for one in archive.infolist() if one.filename.endswith("png"))
+    damage(path, first.header_offset + 30 + len(first.filename) + 60)
+    with pytest.raises(ValueError, match=r"whole archive, got packed\.zip"):
+        read_images(path)
+    path = packed("zip")
+    content = path.read_bytes()
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = content.rindex(mark) + flags
+        content = content[:place] + bytes([content[place] | 1]) + content[place + 1 :]
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"packed\.zip: .* encrypted"):
+        read_images(path)
+
+
+def test_a_link_to_nothing_is_refused(tmp_path):
+    with tarfile.open(tmp_path / "l.tar", "w") as archive:
+        link = tarfile.TarInfo("a/1.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    with pytest.raises(ValueError, match=r"l\.tar: linkname .* not found"):
+        read_images(tmp_path / "l.tar")
+
+
+def test_an_image_that_claims_to_be_huge_is_refused(folder):
+    path = folder / "train" / "cat" / "0.png"
+    content = bytearray(path.read_bytes())
+    content[16:24] = struct.pack(">II", 60_000, 60_000)
+    content[29:33] = struct.pack(">I", zlib.crc32(bytes(content[12:29])))
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"readable, got train/cat/0\.png"):
+        read_images(folder)
+
+
 def test_a_path_that_is_not_there_and_one_of_another_kind(tmp_path):
     with pytest.raises(FileNotFoundError, match="no file at"):
         read_images(tmp_path / "none")
@@ -127,6 +233,29 @@ def test_a_missing_or_strange_cifar_file_is_named(cifar):
     (cifar / "data_batch_3").unlink()
     with pytest.raises(FileNotFoundError, match="data_batch_3"):
         read_cifar(cifar)
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+@pytest.mark.parametrize("name", ["data_batch_2", "test_batch"])
+def test_a_cifar_label_without_a_name_is_refused(cifar, name, label):
+    values = {"data": np.zeros((2, 3072), np.uint8), "labels": [3, label]}
+    (cifar / name).write_bytes(pickle.dumps(values, protocol=2))
+    said = f"{name} must have labels from 0 to 9, got {label} in record 1"
+    with pytest.raises(ValueError, match=said):
+        read_cifar(cifar)
+
+
+@pytest.mark.parametrize("meta", [{}, {"label_names": 5}, {"label_names": [1, 2]}])
+def test_cifar_files_without_names_of_classes_are_refused(cifar, meta):
+    (cifar / "batches.meta").write_bytes(pickle.dumps(meta, protocol=2))
+    with pytest.raises(ValueError, match=r"batches\.meta must list the names"):
+        read_cifar(cifar)
+
+
+def test_a_file_that_is_no_archive_of_cifar_is_refused(tmp_path):
+    (tmp_path / "x.tar").write_bytes(b"junk" * 100)
+    with pytest.raises(ValueError, match=r"the tar of CIFAR-10, got x\.tar"):
+        read_cifar(tmp_path / "x.tar")
 
 
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data" / "cifar10-jpeg.tar.xz"

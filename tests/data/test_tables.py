@@ -40,6 +40,7 @@ def test_a_class_that_no_record_has_is_still_a_class(tmp_path):
         ("a,label\n,0\n", "finite number, got ''"),
         ("a,label\n1,2\n", "line 2, column 'label' must be one of the classes 0, 1, got '2'"),
         ("a,label\n", "at least one record"),
+        pytest.param(f"a,label\n{'1' * 200_000},0\n", "line 2 must be one of a CSV", id="long"),
     ],
 )
 def test_a_csv_that_does_not_fit_is_refused(tmp_path, text, said):
@@ -74,12 +75,23 @@ GOOD = {"x": np.zeros((3, 2)), "y": np.array([0, 1, 1])}
         ({**GOOD, "x": np.zeros(3)}, "x must hold numbers: .* of shape"),
         ({**GOOD, "x": np.array([[1.0], [np.nan], [2.0]])}, "another in record 1"),
         ({**GOOD, "x": np.array([["a"], ["b"], ["c"]])}, "x must hold numbers"),
+        ({**GOOD, "x": np.zeros((3, 0))}, r"x must hold numbers: .* \(3, 0\)"),
+        ({**GOOD, "x": np.ones((3, 2)) * 1j}, "x must hold numbers: .* got complex128"),
         ({**GOOD, "x": np.array([[None], [1], [2]])}, "plain arrays"),
     ],
 )
 def test_an_npz_that_does_not_fit_is_refused(tmp_path, arrays, said):
     np.savez(tmp_path / "t.npz", **arrays)
     with pytest.raises(ValueError, match=said):
+        read_npz(tmp_path / "t.npz", 2)
+
+
+def test_test_inputs_of_another_shape_are_refused(tmp_path):
+    y = np.array([0, 1, 1])
+    np.savez(
+        tmp_path / "t.npz", x_train=np.zeros((3, 2)), y_train=y, x_test=np.zeros((3, 4)), y_test=y
+    )
+    with pytest.raises(ValueError, match=r"to test on must have the shape .* \(4,\) and \(2,\)"):
         read_npz(tmp_path / "t.npz", 2)
 
 

@@ -72,6 +72,7 @@ def test_without_bounds_a_record_is_divided_by_its_own_largest_value():
     ("keys", "said"),
     [
         ({"low": 1.0, "high": 1.0}, "data.low must be below"),
+        ({"low": -1.7e308, "high": 1.7e308}, "with a finite difference"),
         ({"low": [0.0, 0.0], "high": 1.0}, r"data.low must be one number, or one for each column"),
         ({"low": 0.0, "high": float("inf")}, "data.high must be finite"),
         ({"low": float("nan"), "high": 1.0}, "data.low must be finite"),

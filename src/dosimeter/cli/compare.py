@@ -120,12 +120,15 @@ def _plain(result: Comparison) -> dict[str, object]:
 
 def _print(result: Comparison) -> None:
     from dosimeter.cli import tables
+    from dosimeter.rounding import at_most, exact
 
     rows = []
     for line in result.lines:
         finite = math.isfinite(line.last)
         ratio = f"{line.last / result.limit.last:.3f}" if finite and result.limit.last else ""
         name = f"[bold]{line.name}[/bold]" if line.ours else line.name
-        rows.append((name, f"{line.last:.4g}" if finite else "no bound", ratio, line.validity))
-    title = f"epsilon of {result.steps[-1]:,} steps at delta {result.delta:g}"
+        rows.append(
+            (name, at_most(line.last, padded=True) if finite else "no bound", ratio, line.validity)
+        )
+    title = f"epsilon of {result.steps[-1]:,} steps at delta {exact(result.delta)}"
     tables.print_rules(title, ("epsilon", "ratio"), rows)

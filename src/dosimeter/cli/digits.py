@@ -26,7 +26,7 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.data import read_digits
-from dosimeter.report.figures import at_most
+from dosimeter.rounding import at_most
 from dosimeter.training import AdaptNoise, CorrectCount, History, Policy, StopEarly, fit
 
 EPSILON, DELTA = 4.0, 1e-5
@@ -119,7 +119,7 @@ def row(way: Way, histories: list[History]) -> tuple[str, str, str, str]:
     return (
         way.name,
         f"{statistics.mean(accuracy):.1f} % ({min(accuracy):.1f} to {max(accuracy):.1f})",
-        f"{statistics.mean(epsilon):.2f} (at most {at_most(max(epsilon))})",
+        f"{at_most(statistics.mean(epsilon))} (at most {at_most(max(epsilon))})",
         f"{statistics.mean(epochs):.0f} ({min(epochs)} to {max(epochs)})",
     )
 

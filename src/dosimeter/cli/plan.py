@@ -68,10 +68,11 @@ def _plain(made: Plan) -> dict[str, object]:
 
 def _print(made: Plan) -> None:
     from dosimeter.cli import tables
+    from dosimeter.rounding import exact
 
     most = max(row.steps for row in made.rows)
     tables.print_rules(
-        f"{made.cost} within ({made.epsilon:g}, {made.delta:g})",
+        f"{made.cost} within ({exact(made.epsilon)}, {exact(made.delta)})",
         ("steps", "share"),
         [
             (row.rule, f"{row.steps:,}", f"{row.steps / most:.1%}" if most else "", row.validity)

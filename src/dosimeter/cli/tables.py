@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dosimeter.cli.costs import OPTIONS
+from dosimeter.rounding import at_least, at_most, exact
 
 if TYPE_CHECKING:
     from dosimeter.accounting.classic import Validity
@@ -35,8 +36,8 @@ def print_budgets(statements: list[Statement]) -> None:
     for one in statements:
         table.add_row(
             _text(one.name),
-            f"{one.epsilon:.4f}",
-            "none" if one.limit == math.inf else f"{one.limit:g}",
+            at_most(one.epsilon, padded=True),
+            "none" if one.limit == math.inf else exact(one.limit),
             "" if one.limit == math.inf else bar(one.epsilon, one.limit, 12),
             _delta(one),
             f"{one.entries:,}",
@@ -49,11 +50,11 @@ def print_statement(one: Statement, guarantee: str) -> None:
     """Everything about one budget but its journal."""
     lines = [("budget", one.name), ("kind", one.kind + (", closed" if one.closed else ""))]
     if one.limit < math.inf:
-        share = one.epsilon / one.limit
-        lines.append(("spent", f"{bar(one.epsilon, one.limit)} {share:.1%}"))
-        lines.append(("", f"{one.epsilon:.6g} of {one.limit:g}, {one.remaining:.6g} left"))
+        spent, left = at_most(one.epsilon), at_least(one.remaining)
+        lines.append(("spent", f"{bar(one.epsilon, one.limit)} {_percent(one)}"))
+        lines.append(("", f"{spent} of {exact(one.limit)}, {left} left"))
     else:
-        lines.append(("spent", f"epsilon {one.epsilon:.6g}"))
+        lines.append(("spent", f"epsilon {at_most(one.epsilon)}"))
     lines += [
         ("delta", _delta(one)),
         ("entries", f"{one.entries:,}"),
@@ -69,7 +70,7 @@ def print_receipt(receipt: Receipt) -> None:
     again = " (recorded before, nothing spent now)" if receipt.replayed else ""
     line = (
         f"{receipt.budget}: entry {receipt.sequence}, {receipt.count:,} x {receipt.cost}, "
-        f"epsilon {receipt.epsilon:.6g}{again}"
+        f"epsilon {at_most(receipt.epsilon)}{again}"
     )
     _console().print(_text(line), soft_wrap=True)
 
@@ -92,7 +93,7 @@ def print_entries(entries: list[Entry]) -> None:
             str(entry.kind),
             f"{entry.count:,}" if entry.count else "",
             _text(_short(entry.cost) if entry.cost else ""),
-            f"{entry.epsilon:.4f}",
+            at_most(entry.epsilon, padded=True),
             _text(entry.actor),
             _text(entry.purpose[:200]),
         )
@@ -140,13 +141,19 @@ def _short(cost: Mapping[str, Any]) -> str:
     """A plain cost as `dosimeter budget spend` takes it; one with lists only by its kind."""
     for option, (kind, fields) in OPTIONS.items():
         if cost["kind"] == kind:
-            numbers = ",".join(f"{cost[field]:g}" for field in fields)
+            numbers = ",".join(exact(cost[field]) for field in fields)
             return f"{option.replace('_', '-')} {numbers}"
     return str(cost["kind"])
 
 
+def _percent(one: Statement) -> str:
+    """The share of the limit that is spent, rounded up."""
+    share = one.epsilon / one.limit
+    return f"{math.ceil(1000 * share) / 10:.1f}%" if share < math.inf else "∞"
+
+
 def _delta(one: Statement) -> str:
-    return f"{one.delta:g}" + (f" + {one.approx_delta:g}" if one.approx_delta else "")
+    return exact(one.delta) + (f" + {exact(one.approx_delta)}" if one.approx_delta else "")
 
 
 def _text(value: str) -> Text:

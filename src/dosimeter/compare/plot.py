@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dosimeter.accounting.classic import Validity
 from dosimeter.compare.comparison import Comparison, Line
+from dosimeter.rounding import at_most, exact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,7 +119,7 @@ def _label(
     for line, place in zip(ordered, places, strict=True):
         ratio = f"{line.last / comparison.limit.last:.2f}{_TIMES}, {_MARKS[line.validity]}"
         axes.annotate(
-            f"{line.name}  {line.last:.2f}" + ("" if line is shown[0] else f"  ({ratio})"),
+            f"{line.name}  {at_most(line.last)}" + ("" if line is shown[0] else f"  ({ratio})"),
             xy=(comparison.steps[-1], line.last),
             xytext=(comparison.steps[-1] * 1.09, place),
             color=colours[line.name],
@@ -158,14 +159,16 @@ def _apart(values: list[float], gap: float) -> list[float]:
 
 def _page(comparison: Comparison, svg: str) -> str:
     rows = "\n".join(
-        f"<tr><td>{html.escape(line.name)}</td><td>{line.last:.4g}</td>"
+        f"<tr><td>{html.escape(line.name)}</td><td>{at_most(line.last)}</td>"
         f"<td>{html.escape(line.validity.value)}</td></tr>"
         for line in comparison.lines
     )
     return (
-        "<!doctype html><html lang='en'><meta charset='utf-8'><title>Comparison</title>"
+        "<!doctype html><html lang='en'><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        "<title>Comparison</title>"
         "<style>body{font:16px/1.5 system-ui;margin:2rem auto;max-width:60rem}"
         "svg{width:100%;height:auto}td,th{padding:.2rem .8rem;text-align:left}</style>"
-        f"<h1>ε of {comparison.steps[-1]} steps at δ = {comparison.delta:g}</h1>{svg}"
+        f"<h1>ε of {comparison.steps[-1]} steps at δ = {exact(comparison.delta)}</h1>{svg}"
         f"<table><tr><th>rule</th><th>ε</th><th>it</th></tr>{rows}</table></html>\n"
     )

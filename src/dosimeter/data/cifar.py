@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dosimeter.data.archives import undamaged
 from dosimeter.data.labelled import Labelled, Split
 
 FOLDER = "cifar-10-batches-py"
@@ -34,7 +35,9 @@ def read_cifar(path: str | os.PathLike[str]) -> Split:
     """
     path = pathlib.Path(path)
     if path.is_file():
-        with tarfile.open(path) as archive:
+        if not tarfile.is_tarfile(path):
+            raise ValueError(f"data must be the folder or the tar of CIFAR-10, got {path.name}")
+        with undamaged(path), tarfile.open(path) as archive:
             return _read(lambda name: _from_archive(archive, name))
     folder = path / FOLDER if (path / FOLDER).is_dir() else path
     return _read(lambda name: (folder / name).read_bytes())
@@ -53,13 +56,16 @@ def holds_cifar(path: str | os.PathLike[str]) -> bool:
 
 
 def _read(content: Callable[[str], bytes]) -> Split:
-    names = _plain(content("batches.meta"), "batches.meta")["label_names"]
-    batches = [_batch(content(name), name) for name in TRAIN]
+    names = _plain(content("batches.meta"), "batches.meta").get("label_names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"batches.meta must list the names of the classes, got {names!r}")
+    batches = [_batch(content(name), name, len(names)) for name in TRAIN]
     train = Labelled(
         np.concatenate([batch.x for batch in batches]),
         np.concatenate([batch.y for batch in batches]),
     )
-    return Split(train, _batch(content("test_batch"), "test_batch"), tuple(names))
+    test = _batch(content("test_batch"), "test_batch", len(names))
+    return Split(train, test, tuple(names))
 
 
 def _from_archive(archive: tarfile.TarFile, name: str) -> bytes:
@@ -72,16 +78,23 @@ def _from_archive(archive: tarfile.TarFile, name: str) -> bytes:
     return file.read()
 
 
-def _batch(content: bytes, name: str) -> Labelled:
+def _batch(content: bytes, name: str, classes: int) -> Labelled:
     values = _plain(content, name)
     try:
         x = np.asarray(values["data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
-        return Labelled(
+        batch = Labelled(
             np.ascontiguousarray(x.transpose(0, 2, 3, 1)),
             np.asarray(values["labels"], dtype=np.int64),
         )
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{name} must be a batch of CIFAR-10: {error}") from error
+    wrong = np.argwhere((batch.y < 0) | (batch.y >= classes))
+    if len(wrong):
+        raise ValueError(
+            f"{name} must have labels from 0 to {classes - 1}, got {batch.y[tuple(wrong[0])]} "
+            f"in record {wrong[0][0]}"
+        )
+    return batch
 
 
 class _PlainUnpickler(pickle.Unpickler):

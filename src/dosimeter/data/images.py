@@ -2,7 +2,8 @@
 """Images in folders, one folder a class, as they are or in an archive.
 
 The layout is that of torchvision's ImageFolder: `train/cat/1.jpg`, `test/dog/7.jpg`, or
-`cat/1.jpg` where nothing is set aside for testing. An archive is read without unpacking it.
+`cat/1.jpg` where nothing is set aside for testing, and nothing deeper. An archive is read
+without unpacking it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from dosimeter.data.archives import require_end, undamaged
 from dosimeter.data.labelled import Labelled, Split
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
-PARTS = {"train": "train", "test": "test", "val": "test", "valid": "test", "validation": "test"}
+PARTS = ("train", "test")
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -34,7 +36,8 @@ def read_images(path: str | os.PathLike[str]) -> Split:
 
     Raises:
         FileNotFoundError: There is no such file or folder.
-        ValueError: It holds no images, or images of several sizes or of unknown layout.
+        ValueError: It is damaged, or holds no images, or images of several sizes or of unknown
+            layout.
     """
     path = pathlib.Path(path)
     images: dict[tuple[str, str], list[tuple[str, Pixels]]] = defaultdict(list)
@@ -81,7 +84,13 @@ def _files(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
                 yield file.relative_to(path).as_posix(), file.read_bytes()
     elif not path.exists():
         raise FileNotFoundError(f"data must be a folder or an archive, got no file at {path}")
-    elif zipfile.is_zipfile(path):
+    else:
+        with undamaged(path):
+            yield from _packed(path)
+
+
+def _packed(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
+    if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 if _is_image(name):
@@ -92,6 +101,7 @@ def _files(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
                 content = archive.extractfile(member) if _is_image(member.name) else None
                 if content is not None:
                     yield member.name, content.read()
+            require_end(archive)
     else:
         raise ValueError(f"data must be a folder, a tar or a zip of images, got {path}")
 
@@ -105,17 +115,22 @@ def _place(name: str) -> tuple[str, str]:
     folders = pathlib.PurePath(name).parts[:-1]
     if not folders:
         raise ValueError(f"images must lie in a folder named for their class, got {name}")
-    part = PARTS.get(folders[-2].lower(), "train") if len(folders) > 1 else "train"
-    return part, folders[-1]
+    found = [place for place, folder in enumerate(folders) if folder.lower() in PARTS][:1]
+    below = folders[found[0] + 1 :] if found else folders
+    if len(below) != 1:
+        raise ValueError(
+            f"images must lie as train/CLASS/FILE and test/CLASS/FILE, or as CLASS/FILE, got {name}"
+        )
+    return folders[found[0]].lower() if found else "train", below[0]
 
 
 def _decode(name: str, content: bytes) -> Pixels:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
         with Image.open(io.BytesIO(content)) as image:
             return np.asarray(image.convert("RGB"))
-    except (UnidentifiedImageError, OSError) as error:
+    except Exception as error:  # each of the many formats has its own way to fail
         raise ValueError(f"images must be readable, got {name}: {error}") from error
 
 

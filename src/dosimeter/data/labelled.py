@@ -41,3 +41,10 @@ class Split:
     train: Labelled
     test: Labelled | None
     classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.test is not None and self.test.x.shape[1:] != self.train.x.shape[1:]:
+            raise ValueError(
+                "inputs to test on must have the shape of those to train on, got "
+                f"{self.test.x.shape[1:]} and {self.train.x.shape[1:]}"
+            )

@@ -11,14 +11,14 @@ import csv
 import math
 import os
 import pathlib
-import zipfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
 from dosimeter import arguments
+from dosimeter.data.archives import BROKEN
 from dosimeter.data.labelled import Labelled, Split
 
 Classes = int | Sequence[str]
@@ -50,7 +50,7 @@ def read_npz(path: str | os.PathLike[str], classes: Classes) -> Split:
         # numpy leaves a file open that it cannot read; this one is closed in any case.
         with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, EOFError, ValueError, TypeError, AttributeError) as error:
+    except (*BROKEN, ValueError, TypeError, AttributeError) as error:
         raise ValueError(
             "data must be plain arrays that numpy.savez wrote, got something else"
         ) from error
@@ -83,8 +83,8 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
     inputs: list[list[float]] = []
     labels: list[int] = []
     with pathlib.Path(path).open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file)
-        header = next(rows, [])
+        rows = _rows(file)
+        _, header = next(rows, (0, []))
         if label not in header:
             raise ValueError(
                 f"label must be one of the columns {', '.join(header) or '(none)'}, got {label!r}"
@@ -94,16 +94,14 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
                 f"columns must have different names, and be more than one, got {header}"
             )
         place = header.index(label)
-        for row in rows:
+        for line, row in rows:
             if not row:
                 continue
             if len(row) != len(header):
-                raise ValueError(
-                    f"line {rows.line_num} must have {len(header)} values, got {len(row)}"
-                )
-            labels.append(_label(row.pop(place).strip(), numbers, rows.line_num, label))
+                raise ValueError(f"line {line} must have {len(header)} values, got {len(row)}")
+            labels.append(_label(row.pop(place).strip(), numbers, line, label))
             columns = header[:place] + header[place + 1 :]
-            inputs.append([_number(v, rows.line_num, c) for v, c in zip(row, columns, strict=True)])
+            inputs.append([_number(v, line, c) for v, c in zip(row, columns, strict=True)])
     x = np.array(inputs, dtype=np.float64)
     return Split(Labelled(x, np.array(labels, dtype=np.int64)), None, tuple(numbers))
 
@@ -115,6 +113,16 @@ def read_digits() -> Split:
     bunch = load_digits()
     x = np.round(np.asarray(bunch.images) * (255 / 16)).astype(np.uint8)[..., None]
     return Split(Labelled(x, np.asarray(bunch.target, dtype=np.int64)), None, class_names(10))
+
+
+def _rows(file: TextIO) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, each with the number of its last line."""
+    rows = csv.reader(file)
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise ValueError(f"line {rows.line_num} must be one of a CSV file, got {error}") from error
 
 
 def _label(text: str, numbers: Mapping[str, int], line: int, column: str) -> int:
@@ -138,7 +146,7 @@ def _number(text: str, line: int, column: str) -> float:
 
 def _part(arrays: Mapping[str, npt.NDArray[Any]], x: str, y: str, classes: int) -> Labelled:
     inputs, labels = arrays[x], arrays[y]
-    if inputs.ndim not in (2, 3, 4) or not np.issubdtype(inputs.dtype, np.number):
+    if inputs.ndim not in (2, 3, 4) or inputs.dtype.kind not in "iuf" or 0 in inputs.shape[1:]:
         raise ValueError(
             f"{x} must hold numbers: records × columns, or records × height × width (× channels), "
             f"got {inputs.dtype} of shape {inputs.shape}"

@@ -141,9 +141,14 @@ def scaled(x: npt.NDArray[Any], data: Data) -> npt.NDArray[Any]:
     """
     if data.low is not None and data.high is not None:
         low, high = _bound("data.low", data.low, x), _bound("data.high", data.high, x)
-        if not (low < high).all():
-            raise ValueError(f"data.low must be below data.high, got {data.low} and {data.high}")
-        unit = (np.clip(x.astype(np.float64), low, high) - low) / (high - low)
+        with np.errstate(over="ignore"):
+            width = high - low
+        if not ((low < high) & np.isfinite(width)).all():
+            raise ValueError(
+                "data.low must be below data.high, with a finite difference, got "
+                f"{data.low} and {data.high}"
+            )
+        unit = (np.clip(x.astype(np.float64), low, high) - low) / width
         return np.asarray(2 * unit - 1)
     if x.dtype == np.uint8:
         return x / np.float32(255)

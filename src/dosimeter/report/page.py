@@ -8,16 +8,21 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from dosimeter.report.figures import at_most, number
+from dosimeter.report.figures import number
 from dosimeter.report.panels import panels
 from dosimeter.report.runs import Epoch, Run, Signal, read_run
 from dosimeter.report.svg import STYLES, swatch
 from dosimeter.report.words import in_words
+from dosimeter.rounding import at_most
 
 _NONE = "&ndash;"
 _SEEDED = (
     "A seed was given, so the noise is predictable: against anyone who knows or guesses the seed "
     "there is no privacy."
+)
+_OUTDATED = (
+    "run.json was written when less had been spent than history.json tells of, so nothing that it "
+    "claims is repeated here: what follows is what history.json says."
 )
 
 
@@ -109,10 +114,11 @@ def _unseen(runs: Sequence[Run]) -> str:
 
 def _promise(run: Run, index: int) -> str:
     warning = f'<p class="warn">{_SEEDED}</p>' if run.seeded else ""
+    outdated = f'<p class="warn">{_OUTDATED}</p>' if run.outdated else ""
     formal = f'<p class="formal">Formally: {_safe(run.guarantee)}</p>' if run.guarantee else ""
     return (
         f'<div class="promise s{index % STYLES}"><h3>{_safe(run.name)}</h3>'
-        f"<p>{_safe(in_words(run))}</p>{warning}{formal}</div>"
+        f"{outdated}<p>{_safe(in_words(run))}</p>{warning}{formal}</div>"
     )
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterator, Sequence
 
-from dosimeter.report.figures import at_most, number
+from dosimeter.report.figures import number
 from dosimeter.report.runs import Epoch, Run
 from dosimeter.report.svg import Axes, Guide, Line, Point, draw, swatch
+from dosimeter.rounding import at_most
 
 Value = Callable[[Epoch], float | None]
 

@@ -2,8 +2,9 @@
 """Runs as a report sees them: what `History.save` wrote, and what is known besides.
 
 `history.json` is read as plain JSON, because the class that writes it needs torch. `run.json`
-may stand beside it with what a history does not know: name, limit, model, data. Without it the
-limit and delta are those that the guarantee names.
+may stand beside it with what a history does not know: name, limit, model, data. Without it, or
+where it was written before the last epoch, the limit and delta are those that the guarantee in
+the history names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 from dosimeter.errors import StateError
 
 _VERSION = 1
+_MOST = 2**53
+_CLAIMS = ("guarantee", "in_words", "limit", "delta")
 _WAY_OUT = "name the output folder of a training run"
 _FILTER = re.compile(r"^\(([^,()]+), ([^,()]+)\)-DP.*\bfilter\b")
 _ODOMETER = re.compile(r"^ex-post \(([^,()]+), ([^,()]+)\)-DP.*\bodometer\b")
@@ -69,6 +72,8 @@ class Run:
     in_words: str | None
     note: str | None
     facts: Mapping[str, str]
+    outdated: bool
+    """Whether a run.json was left out of account because less was spent when it was written."""
 
     @property
     def epsilon(self) -> float:
@@ -101,7 +106,7 @@ def read_run(folder: Path) -> Run:
     about = _json(told) if told.exists() else {}
     try:
         return _run(folder, _json(history), about)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise StateError(f"{history} must be what History.save writes, got {reason}") from error
 
@@ -109,7 +114,7 @@ def read_run(folder: Path) -> Run:
 def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise StateError(f"{path} must be JSON, got {error}") from error
     if not isinstance(value, dict):
         raise StateError(f"{path} must hold an object, got {type(value).__name__}")
@@ -119,6 +124,10 @@ def _json(path: Path) -> dict[str, Any]:
 def _run(folder: Path, history: dict[str, Any], about: dict[str, Any]) -> Run:
     if history["version"] != _VERSION:
         raise ValueError(f"version {history['version']!r}, not {_VERSION}")
+    epochs = tuple(_epoch(values) for values in history["epochs"])
+    outdated = bool(epochs) and _told(about) < epochs[-1].epsilon
+    if outdated:
+        about = {key: value for key, value in about.items() if key not in _CLAIMS}
     guarantee = str(about.get("guarantee") or history["guarantee"])
     kind, limit, delta = _promised(guarantee)
     seed = about.get("seed")
@@ -127,18 +136,24 @@ def _run(folder: Path, history: dict[str, Any], about: dict[str, Any]) -> Run:
         facts["dosimeter"] = f"dosimeter {about['dosimeter']}"
     return Run(
         name=str(about.get("name") or folder.resolve().name),
-        epochs=tuple(_epoch(values) for values in history["epochs"]),
-        records=int(history["records"]),
+        epochs=epochs,
+        records=_whole(history["records"]),
         ended=str(history["ended"]),
         guarantee=guarantee,
         kind=str(about.get("kind") or kind),
         limit=_positive(about["limit"]) if "limit" in about else limit,
         delta=_positive(about["delta"]) if "delta" in about else delta,
         seeded=seed is not None or "a seed was given" in guarantee,
-        in_words=about.get("in_words"),
-        note=about.get("note"),
+        in_words=_text(about.get("in_words")),
+        note=_text(about.get("note")),
         facts={key: str(value) for key, value in facts.items() if value is not None},
+        outdated=outdated,
     )
+
+
+def _told(about: Mapping[str, Any]) -> float:
+    """The epsilon that a run.json tells of; one that tells of none contradicts nothing."""
+    return math.inf if about.get("epsilon") is None else _charged(about["epsilon"])
 
 
 def _promised(guarantee: str) -> tuple[str, float | None, float | None]:
@@ -155,15 +170,26 @@ def _positive(value: Any) -> float | None:
     return number if 0 < number < math.inf else None
 
 
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if abs(number) > _MOST:
+        raise ValueError("a whole number beyond 2**53")
+    return number
+
+
 def _epoch(values: Mapping[str, Any]) -> Epoch:
     signal = values["signal"]
     accuracy = math.nan if values["accuracy"] is None else float(values["accuracy"])
     return Epoch(
-        epoch=int(values["epoch"]),
-        steps=int(values["steps"]),
+        epoch=_whole(values["epoch"]),
+        steps=_whole(values["steps"]),
         epsilon=_charged(values["epsilon"]),
         noise_multiplier=float(values["noise_multiplier"]),
-        batch_size=int(values["batch_size"]),
+        batch_size=_whole(values["batch_size"]),
         accuracy=None if math.isnan(accuracy) else accuracy,
         signal=None if signal is None else _signal(signal),
     )
@@ -178,7 +204,7 @@ def _charged(value: Any) -> float:
 
 
 def _signal(values: Mapping[str, Any]) -> Signal:
-    records = int(values["records"])
+    records = _whole(values["records"])
     if records < 1:
         raise ValueError(f"a signal of {records} records")
     return Signal(

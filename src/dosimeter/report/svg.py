@@ -22,6 +22,8 @@ STYLES = 6
 _TOP, _RIGHT, _BOTTOM = 24.0, 14.0, 40.0
 _LETTER = 6.6
 _HITS = 120
+_FAR = 1e300
+"""Beyond this, and closer than its inverse, axes cannot be drawn."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,9 @@ class Axes:
 
 
 def draw(axes: Axes, lines: Sequence[Line], guides: Sequence[Guide] = ()) -> str:
-    """The plot; lines without a finite point are left out."""
+    """The plot; points and guides that are not finite, or nearly so, are left out."""
     lines = [_finite(line) for line in lines]
+    guides = [guide for guide in guides if abs(guide.y) < _FAR]
     xs = [point.x for line in lines for point in line.points] + [0.0]
     ys = [point.y for line in lines for point in line.points] + [guide.y for guide in guides]
     if not ys:
@@ -106,7 +109,7 @@ def swatch(style: int) -> str:
 
 def ticks(low: float, high: float, *, whole: bool) -> list[float]:
     """A few round numbers from at or below `low` to at or above `high`."""
-    if not high - low > 1e-9 * max(abs(low), abs(high)):
+    if not high - low > max(1e-9 * max(abs(low), abs(high)), 1 / _FAR):
         low, high = (low - 0.5, low + 0.5) if low else (0.0, 1.0)
     raw = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(raw))
@@ -136,7 +139,7 @@ class _Frame:
 
 
 def _finite(line: Line) -> Line:
-    kept = tuple(p for p in line.points if math.isfinite(p.x) and math.isfinite(p.y))
+    kept = tuple(p for p in line.points if abs(p.x) < _FAR and abs(p.y) < _FAR)
     return Line(line.style, kept, line.steps)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
-from dosimeter.report.figures import at_most
 from dosimeter.report.runs import Run
+from dosimeter.rounding import at_most, exact
 
 
 def in_words(run: Run) -> str:
@@ -31,7 +31,8 @@ def _odds(epsilon: float, delta: float) -> str:
     return (
         "Whatever anyone concludes from the model and from everything released while it was "
         f"trained, they would conclude it with at most e^{at_most(epsilon)}{factor} times the "
-        f"probability (plus {delta:g}) had any one record been left out of the data or added to it."
+        f"probability (plus {exact(delta)}) had any one record been left out of the data or added "
+        "to it."
     )
 
 

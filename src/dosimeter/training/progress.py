@@ -7,6 +7,7 @@ import math
 from types import TracebackType
 from typing import Any, Self
 
+from dosimeter.rounding import at_most, exact
 from dosimeter.training.history import Epoch
 
 
@@ -50,8 +51,8 @@ def words(record: Epoch, limit: float) -> str:
     parts = []
     if record.loss is not None and record.accuracy is not None:
         parts.append(f"loss {record.loss:.2f} acc {100 * record.accuracy:.1f}%")
-    of = f"/{limit:g}" if math.isfinite(limit) else ""
-    parts.append(f"ε {record.epsilon:.2f}{of}")
+    of = f"/{exact(limit)}" if math.isfinite(limit) else ""
+    parts.append(f"ε {at_most(record.epsilon, padded=True)}{of}")
     parts.append(f"noise {record.noise_multiplier:.3g} batch {record.batch_size}")
     return " ".join(parts)
 

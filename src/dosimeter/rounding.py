@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Privacy figures for people: what is spent rounds up, what is left down, what was set not at all.
+
+Needs nothing but the standard library, so that every part may say its figures the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+
+def at_most(value: float, *, padded: bool = False) -> str:
+    """An epsilon to three decimals (one from 100 on, three digits below 0.01), rounded up.
+
+    Args:
+        value: The epsilon.
+        padded: Whether zeros at the end stay, as in a column of them.
+    """
+    return _short(value, ROUND_CEILING, padded=padded)
+
+
+def at_least(value: float) -> str:
+    """What is left of an epsilon, to the same digits, rounded down."""
+    return _short(value, ROUND_FLOOR, padded=False)
+
+
+def exact(value: float) -> str:
+    """A limit or a delta in the fewest digits that name it and nothing near it."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def _short(value: float, rounding: str, *, padded: bool) -> str:
+    if not math.isfinite(value):
+        return "∞"
+    if value == 0:
+        return "0"
+    true = Decimal(value)
+    if value >= 1e15:
+        step = Decimal(1).scaleb(true.adjusted() - 2)
+        return f"{true.quantize(step, rounding=rounding).normalize():e}"
+    places = 1 if value >= 100 else 3 if value >= 0.01 else 2 - true.adjusted()
+    near = round(value, places)
+    # A float that is the nearest one to a short decimal is said as that decimal.
+    shown = Decimal(repr(near)) if near == value else true
+    short = shown.quantize(Decimal(1).scaleb(-places), rounding=rounding)
+    if value < 1e-4:
+        return f"{float(short):g}"
+    return f"{short:,f}" if padded else f"{short:,f}".rstrip("0").rstrip(".")

@@ -1,0 +1,61 @@
+"""No figure that people read is kinder than the number behind it."""
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import dosimeter as dm
+from dosimeter.rounding import at_least, at_most, exact
+
+FINITE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+
+
+def value(said):
+    return Fraction(said.replace(",", ""))
+
+
+@given(FINITE)
+@example(1.7976931348623157e308)
+@example(5e-324)
+@example(0.1 + 0.2)
+def test_up_is_never_below_and_down_never_above(number):
+    up, down = value(at_most(number)), value(at_least(number))
+    # A float that is the nearest one to a short decimal is said as that decimal.
+    assert up >= number or float(up) == number
+    assert down <= number or float(down) == number
+    most = Fraction(11, 10) * Fraction(number) + (Fraction(1, 1000) if number >= 0.01 else 0)
+    assert up <= most or float(up) == number
+
+
+@given(FINITE)
+def test_exact_names_the_number_and_no_other(number):
+    assert float(exact(number)) == number
+
+
+def test_what_is_no_number_is_no_bound():
+    assert at_most(math.nan) == at_most(math.inf) == "∞"
+    assert at_most(0.0) == at_least(0.0) == "0"
+    assert at_most(1.0) == exact(1.0) == "1"
+
+
+@pytest.mark.parametrize("spent", [0.2579061, 1.00000001, 2.9999999])
+def test_a_refusal_says_no_less_than_was_spent_and_the_very_limit(spent):
+    refusal = dm.BudgetExceeded(
+        cost=dm.Gaussian(20), count=1, spent=spent, limit=3.00000049, affordable=0, reason="no"
+    )
+    said = str(refusal).partition("(spent ")[2]
+    assert float(said.split(",")[0]) >= spent
+    assert "limit 3.00000049)" in said
+
+
+def test_the_progress_line_says_no_less_than_was_spent():
+    progress = pytest.importorskip("dosimeter.training.progress")
+    history = pytest.importorskip("dosimeter.training.history")
+    record = history.Epoch(
+        epoch=1, steps=1, epsilon=1.2341, noise_multiplier=2.0, batch_size=8,
+        loss=None, accuracy=None, signal=None, seconds=0.0,
+    )  # fmt: skip
+    assert "ε 1.235/3.00000049 " in progress.words(record, 3.00000049)
