@@ -19,6 +19,7 @@ from dosimeter.errors import StateError
 from dosimeter.rdp import Orders
 from dosimeter.rdp.cost import UP
 from dosimeter.rdp.orders import FloatArray
+from dosimeter.rounding import at_most, exact
 
 
 class Account:
@@ -95,8 +96,8 @@ class Account:
         if tally.delta <= self._approx_delta:
             return None
         return (
-            f"the deltas of its costs would sum to {tally.delta:.3g}, over "
-            f"approx_delta={self._approx_delta:.3g}"
+            f"the deltas of its costs would sum to {at_most(tally.delta)}, over "
+            f"approx_delta={exact(self._approx_delta)}"
         )
 
     def _state(self, kind: str, more: Mapping[str, float]) -> saved.State:

@@ -29,6 +29,7 @@ from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.cost import UP
 from dosimeter.rdp.orders import FloatArray
+from dosimeter.rounding import at_most
 
 
 class Filter(Account):
@@ -273,7 +274,7 @@ class Filter(Account):
             limit=self._limit,
             affordable=self.affordable(cost),
             reason=self._failure_excess(tally)
-            or f"{self._shortage(cost)}epsilon would be {after:.6g}",
+            or f"{self._shortage(cost)}epsilon would be {at_most(after)}",
         )
 
     def _shortage(self, cost: Cost) -> str:

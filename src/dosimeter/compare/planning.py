@@ -20,6 +20,7 @@ from dosimeter.accounting.priced.rates import Scale
 from dosimeter.compare.exact import distribution, interval
 from dosimeter.compare.schedule import mechanism
 from dosimeter.rdp import Cost
+from dosimeter.rounding import exact
 
 _MOST_NOISE = 1e4
 _MOST_STEPS = 2**40
@@ -57,7 +58,7 @@ class Plan:
 
     def __str__(self) -> str:
         most = max(row.steps for row in self.rows)
-        lines = [f"{self.cost} within ({self.epsilon:g}, {self.delta:g}):"]
+        lines = [f"{self.cost} within ({exact(self.epsilon)}, {exact(self.delta)}):"]
         for row in self.rows:
             share = f"{row.steps / most:7.1%}" if most else "       "
             lines.append(f"  {row.rule:34} {row.steps:>9} steps {share}  {row.validity.value}")

@@ -20,6 +20,7 @@ from typing import Any
 from dosimeter.ledger.errors import JournalError
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import Plain, from_plain
+from dosimeter.rounding import at_most
 
 FORMAT = 1
 START = "0" * 64
@@ -181,7 +182,7 @@ class Verification:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{self.budget}: all {self.entries} entries fit, epsilon {self.epsilon:.6g}"
+            return f"{self.budget}: all {self.entries} entries fit, epsilon {at_most(self.epsilon)}"
         where = "its balance" if self.sequence is None else f"entry {self.sequence}"
         return f"{self.budget}: {where} does not fit: {self.problem}"
 

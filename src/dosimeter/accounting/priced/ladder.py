@@ -32,6 +32,7 @@ from dosimeter.accounting.priced.menu import (
 from dosimeter.accounting.priced.rates import Item, Scale, items_at
 from dosimeter.accounting.priced.table import Bundle, ValueTable, stopping_value
 from dosimeter.rdp import Cost
+from dosimeter.rounding import at_most
 
 TOP_EPSILON = 14.0
 """How far an odometer without a plan can read by its ladder, but for its price."""
@@ -172,7 +173,7 @@ def _extent(
     if not 1e-3 <= epsilon <= 100:
         raise ValueError(
             f"plan must cost an epsilon between 0.001 and 100 with a menu, got {plan!r}, "
-            f"which costs {epsilon:.3g}"
+            f"which costs {at_most(epsilon)}"
         )
     scale = Scale.of(nominal, epsilon, delta)
     losses = Losses(scale, delta, lattice_level(2 * epsilon))

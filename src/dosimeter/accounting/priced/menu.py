@@ -20,6 +20,7 @@ from dosimeter.accounting.priced.losses import Direction, single_loss, symmetric
 from dosimeter.accounting.priced.rates import Item, Scale, items_at, lowered
 from dosimeter.accounting.priced.table import Bundle, ValueTable, grid
 from dosimeter.rdp import Cost
+from dosimeter.rounding import at_most, exact
 
 _QUANTA = 300
 _MOST_QUANTA = 1000
@@ -169,8 +170,8 @@ def _require_one_run(cost: Cost, losses: Losses, epsilon: float, delta: float) -
         return
     enough = max(least_epsilon(losses.of(cost, 1, way), delta) for way in Direction)
     raise ValueError(
-        f"epsilon must admit one run of each item of the menu, got {epsilon:g}; "
-        f"{cost} needs {enough:.4g} at this delta"
+        f"epsilon must admit one run of each item of the menu, got {exact(epsilon)}; "
+        f"{cost} needs {at_most(enough)} at this delta"
     )
 
 
