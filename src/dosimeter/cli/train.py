@@ -94,14 +94,14 @@ def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any], config: Path) -> None:
-    from dosimeter.recipe.words import up
+    from dosimeter.rounding import at_most, exact
 
-    of = "" if result["limit"] is None else f" of {result['limit']:g}"
+    of = "" if result["limit"] is None else f" of {exact(result['limit'])}"
     right = result["accuracy"]
     accuracy = "" if right is None else f", {right:.1%} of the public records right"
     typer.echo(
-        f"{result['epochs']} epochs, {result['steps']} steps, epsilon {up(result['epsilon'])}{of}"
-        f"{accuracy}; ended because {result['ended']}"
+        f"{result['epochs']} epochs, {result['steps']} steps, "
+        f"epsilon {at_most(result['epsilon'])}{of}{accuracy}; ended because {result['ended']}"
     )
     typer.echo(f"guarantee: {result['guarantee']}")
     typer.echo(f"results are in {result['folder']}; guarantee.txt says what is promised")

@@ -8,6 +8,7 @@ import textwrap
 
 from dosimeter.recipe.budgets import Account
 from dosimeter.recipe.config import Config
+from dosimeter.rounding import at_most, exact
 from dosimeter.training import History
 
 _UNITS = {"images": "image", "cifar": "image", "digits": "image", "npz": "entry", "csv": "row"}
@@ -25,8 +26,8 @@ def in_words(account: Account) -> str:
     )
     if account.limit is not None:
         return (
-            f"{what} This was certain before training began; epsilon {up(account.gate.epsilon)} "
-            f"of {up(account.limit)} had been spent by its end."
+            f"{what} This was certain before training began; by its end epsilon "
+            f"{at_most(account.gate.epsilon)} of {exact(account.limit)} had been spent."
         )
     return (
         f"{what} That is what had been spent when training ended: the reading of an odometer is "
@@ -89,14 +90,7 @@ def _shared(account: Account) -> str:
 def _factor(epsilon: float) -> str:
     """e to the epsilon, rounded up."""
     if epsilon > 300:
-        return f"e^{up(epsilon)}"
+        return f"e^{at_most(epsilon)}"
     factor = math.exp(epsilon)
     digits = max(0, 2 - math.floor(math.log10(factor)))
-    return f"{math.ceil(factor * 10**digits) / 10**digits:,.{digits}f} (e^{up(epsilon)})"
-
-
-def up(epsilon: float) -> str:
-    """An epsilon with up to four decimals, rounded up."""
-    if not math.isfinite(epsilon):
-        return "infinity"
-    return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}".rstrip("0").rstrip(".")
+    return f"{math.ceil(factor * 10**digits) / 10**digits:,.{digits}f} (e^{at_most(epsilon)})"
