@@ -110,8 +110,9 @@ def _measure(name: str, changing: bool, patience: int, pipe: Connection) -> None
             if number + 1 >= size:
                 break
         pipe.send(("reading", size, _microseconds(read, most=200)))
-        # Spends lengthen the history, so a few must do.
-        pipe.send(("spend", size, _microseconds(lambda: spend(next(numbers)), most=10)))
+        # Spends lengthen the history, so no more than double it.
+        most = min(size, 1000)
+        pipe.send(("spend", size, _microseconds(lambda: spend(next(numbers)), most=most)))
         if size == HISTORY[0]:
             pipe.send(("memory", *_memory(make, changing)))
     pipe.close()

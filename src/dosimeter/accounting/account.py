@@ -97,7 +97,7 @@ class Account:
             return None
         return (
             f"the deltas of its costs would sum to {at_most(tally.delta)}, over "
-            f"approx_delta={exact(self._approx_delta)}"
+            f"approx_delta={exact(self._approx_delta)}, which was set when the gate was made"
         )
 
     def _state(self, kind: str, more: Mapping[str, float]) -> saved.State:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -124,7 +125,7 @@ def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
             )
         else:
             tables.print_statement(statement, str(budget.guarantee()))
-            if last is not None:
+            if last is not None and statement.limit < math.inf:
                 typer.echo(f"affordable  {affordable:,} more of {last.priced()}")
 
 
