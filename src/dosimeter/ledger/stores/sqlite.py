@@ -104,5 +104,3 @@ def _not_a_file(url: URL) -> ValueError:
 
 def _make_durable(connection: sqlite3.Connection, _: Any) -> None:
     connection.execute("PRAGMA synchronous = EXTRA")
-    # A spend writes three pages: this is a checkpoint every thousand spends or so.
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
