@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
@@ -28,13 +27,44 @@ class UniqueViolation(LedgerError):
     """A row with this name, key or reference is there already."""
 
 
-class Transaction:
-    """Statements inside one transaction."""
+class Link(NamedTuple):
+    """A connection and the cursor that its transactions share, one after another."""
 
-    def __init__(self, store: Store, connection: Any) -> None:
+    connection: Any
+    cursor: Any
+
+
+class Transaction:
+    """Statements that are recorded together when the block ends, or not at all.
+
+    Not a generator: this is on the way of every spend, and a class costs half as much.
+    """
+
+    def __init__(self, store: Store, begin: str | None) -> None:
         self._store = store
-        self._connection = connection
-        self._cursor = connection.cursor()
+        self._begin = begin
+
+    def __enter__(self) -> Transaction:
+        self._link = self._store.link()
+        self._cursor = self._link.cursor
+        if self._begin is not None:
+            try:
+                self.sql(self._begin)
+            except BaseException:
+                self._store.undo(self._link)
+                raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._store.undo(self._link)
+            return
+        try:
+            self._commit()
+        except BaseException:
+            self._store.undo(self._link)
+            raise
+        self._store.keep(self._link)
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement of `schema.STATEMENTS` gives."""
@@ -53,7 +83,7 @@ class Transaction:
         try:
             self._cursor.execute(text)
         except self._store.errors as error:
-            raise self._store.failure(error, self._connection) from error
+            raise self._failure(error) from error
         found: list[tuple[Any, ...]] = self._cursor.fetchall() if self._cursor.description else []
         return found
 
@@ -66,7 +96,16 @@ class Transaction:
         try:
             self._cursor.execute(prepared.text, prepared.arguments(values))
         except self._store.errors as error:
-            raise self._store.failure(error, self._connection) from error
+            raise self._failure(error) from error
+
+    def _commit(self) -> None:
+        try:
+            self._link.connection.commit()
+        except self._store.errors as error:
+            raise self._failure(error, committing=True) from error
+
+    def _failure(self, error: Exception, *, committing: bool = False) -> LedgerError:
+        return self._store.failure(error, self._link.connection, committing=committing)
 
 
 class Store(ABC):
@@ -77,23 +116,27 @@ class Store(ABC):
     """
 
     backend: str
+    begin_writing: str | None
+    """What opens a writing transaction, if the driver does not."""
+    begin_reading: str
+    """What opens a transaction that sees one moment."""
 
     def __init__(self, engine: Engine, timeout: float) -> None:
         self._engine = engine
         self._timeout = timeout
         self._process = os.getpid()
-        self._idle: list[Any] = []
-        self._inherited: list[Any] = []
+        self._idle: list[Link] = []
+        self._inherited: list[Link] = []
         self.errors: type[Exception] = engine.dialect.loaded_dbapi.Error
         self.statements = schema.prepare(engine.dialect)
 
-    def writing(self) -> AbstractContextManager[Transaction]:
+    def writing(self) -> Transaction:
         """A transaction that is committed at the end, or leaves nothing behind."""
-        return self._transaction(self._begin_writing())
+        return Transaction(self, self.begin_writing)
 
-    def reading(self) -> AbstractContextManager[Transaction]:
+    def reading(self) -> Transaction:
         """A transaction that sees one moment of the database and changes nothing."""
-        return self._transaction(self._begin_reading())
+        return Transaction(self, self.begin_reading)
 
     def record(self, transaction: Transaction, moved: dict[str, Any], line: dict[str, Any]) -> bool:
         """Moves a balance and appends its journal line; False if the balance was elsewhere."""
@@ -126,7 +169,7 @@ class Store(ABC):
         """Closes the idle connections."""
         while self._idle:
             with suppress(Exception):
-                self._idle.pop().close()
+                self._idle.pop().connection.close()
 
     def _version(self, transaction: Transaction) -> int:
         if not self._has_tables(transaction):
@@ -139,24 +182,8 @@ class Store(ABC):
             )
         return int(version)
 
-    @contextmanager
-    def _transaction(self, begin: str | None) -> Iterator[Transaction]:
-        connection = self._connection()
-        try:
-            transaction = Transaction(self, connection)
-            if begin is not None:
-                transaction.sql(begin)
-            yield transaction
-            try:
-                connection.commit()
-            except self.errors as error:
-                raise self.failure(error, connection, committing=True) from error
-        except BaseException:
-            self._undo(connection)
-            raise
-        self._idle.append(connection)
-
-    def _connection(self) -> Any:
+    def link(self) -> Link:
+        """A connection for one transaction; it goes to `keep` or to `undo` afterwards."""
         if self._process != os.getpid():
             # Connections that came through a fork are the parent's: neither use nor close them.
             self._process, self._inherited, self._idle = os.getpid(), self._idle, []
@@ -165,21 +192,27 @@ class Store(ABC):
         except IndexError:
             pass
         try:
-            return self._engine.raw_connection()
+            connection = self._engine.raw_connection()
         except DBAPIError as error:
             raise self._failure(error.orig or error) from error
         except self.errors as error:
             raise self._failure(error) from error
+        return Link(connection, connection.cursor())
 
-    def _undo(self, connection: Any) -> None:
+    def keep(self, link: Link) -> None:
+        """Keeps a connection, on which a transaction has ended, for the next one."""
+        self._idle.append(link)
+
+    def undo(self, link: Link) -> None:
+        """Rolls back what is open on a connection."""
         try:
-            connection.rollback()
+            link.connection.rollback()
         except Exception:
             # Whatever rollback could not reach is rolled back when the connection ends.
             with suppress(Exception):
-                connection.close()
+                link.connection.close()
         else:
-            self._idle.append(connection)
+            self.keep(link)
 
     def failure(
         self, error: Exception, connection: Any, *, committing: bool = False
@@ -196,14 +229,6 @@ class Store(ABC):
             f"{_one_line(error)}",
             outcome_unknown=committing,
         )
-
-    @abstractmethod
-    def _begin_writing(self) -> str | None:
-        """What opens a writing transaction, if the driver does not."""
-
-    @abstractmethod
-    def _begin_reading(self) -> str | None:
-        """What opens a transaction that sees one moment."""
 
     @abstractmethod
     def _has_tables(self, transaction: Transaction) -> bool:

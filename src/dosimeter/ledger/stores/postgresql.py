@@ -35,6 +35,8 @@ class PostgresqlStore(Store):
     """A ledger on a PostgreSQL server."""
 
     backend = "postgresql"
+    begin_writing = None
+    begin_reading = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
     def __init__(self, url: URL, timeout: float) -> None:
         engine = create_engine(
@@ -61,12 +63,6 @@ class PostgresqlStore(Store):
         """Both in one statement: one trip to the server less."""
         together = {**moved, **{f"line_{name}": value for name, value in line.items()}}
         return transaction.run("record", **together) == 1
-
-    def _begin_writing(self) -> None:
-        """Psycopg begins by itself; the first statement locks."""
-
-    def _begin_reading(self) -> str:
-        return "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
     def _has_tables(self, transaction: Transaction) -> bool:
         # A query sees what was committed before it; to_regclass may remember what was not.

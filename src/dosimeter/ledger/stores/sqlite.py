@@ -34,6 +34,8 @@ class SqliteStore(Store):
     """A ledger in an SQLite file."""
 
     backend = "sqlite"
+    begin_writing = "BEGIN IMMEDIATE"
+    begin_reading = "BEGIN"
 
     def __init__(self, url: URL, timeout: float) -> None:
         if url.database in (None, "", ":memory:"):
@@ -57,7 +59,7 @@ class SqliteStore(Store):
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                with self._transaction(None) as outside:
+                with Transaction(self, None) as outside:
                     mode = outside.sql("PRAGMA journal_mode")
                     if mode == [("memory",)]:
                         raise _not_a_file(self._url)
@@ -68,12 +70,6 @@ class SqliteStore(Store):
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(0.01)
-
-    def _begin_writing(self) -> str:
-        return "BEGIN IMMEDIATE"
-
-    def _begin_reading(self) -> str:
-        return "BEGIN"
 
     def _has_tables(self, transaction: Transaction) -> bool:
         found = transaction.sql("SELECT 1 FROM sqlite_master WHERE name = 'dosimeter_schema'")
