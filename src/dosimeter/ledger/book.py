@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from dosimeter.ledger import schema
 from dosimeter.ledger.errors import BudgetNotFound, JournalError
 from dosimeter.ledger.positions import Account, Position, parameters_of, parameters_row
 from dosimeter.ledger.records import START, Entry, Kind, digest
@@ -53,13 +54,9 @@ class Balance(NamedTuple):
             )
         return self
 
-    def moving(self) -> dict[str, Any]:
-        """The parts that move, as the database takes them."""
-        return dict(zip(MOVING, self[3:], strict=True))
 
-
-MOVING = Balance._fields[3:]
-_AT = tuple(f"at_{name}" for name in MOVING)
+_FIXED = 3
+"""How many fields of a balance, the first ones, never move: its id, name and parameters."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ def insert(
     closed: bool,
 ) -> Balance:
     """Adds a budget with a journal that ends in `sums`."""
-    transaction.run("add_parameters", hash=key, body=body)
+    transaction.run("add_parameters", {"hash": key, "body": body})
     last = lines[-1].entry()
     balance = Balance.sealed(
         0,
@@ -147,9 +144,10 @@ def insert(
         sums,
         int(closed),
     )
-    ((identity,),) = transaction.rows("open", name=last.budget, parameters=key, **balance.moving())
+    ((identity,),) = transaction.rows("open", **balance._asdict())
     for line in lines:
-        transaction.run("append", budget_id=identity, **line.__dict__)
+        values = (identity, line.sequence, line.key, line.reference, line.hash, line.body)
+        transaction.run("append", dict(zip(schema.LINE, values, strict=True)))
     return balance._replace(id=identity)
 
 
@@ -167,18 +165,9 @@ class Step(NamedTuple):
         The database compares and moves the row under its lock, in one statement.
         """
         old, new = self.before, self.after
-        return transaction.record(
-            {"at_id": old.id, **dict(zip(_AT, old[3:], strict=True))},
-            new.moving(),
-            {
-                "budget_id": old.id,
-                "sequence": new.sequence,
-                "key": self.entry.key,
-                "reference": self.entry.reference,
-                "hash": new.head,
-                "body": self.body,
-            },
-        )
+        line = (old.id, new.sequence, self.entry.key, self.entry.reference, new.head, self.body)
+        values = (old.id, *old[_FIXED:], *new[_FIXED:], *line)
+        return transaction.record(dict(zip(schema.RECORD, values, strict=True)))
 
 
 def step(balance: Balance, position: Position, **values: Any) -> Step:

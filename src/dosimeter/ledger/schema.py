@@ -65,11 +65,19 @@ _lines = select(
 _of_budget = journal.c.budget_id == bindparam("budget_id", type_=BigInteger)
 
 _moving = ("sequence", "head", "epsilon", "sums", "closed", "checksum")
+_at = {name: f"at_{name}" for name in ("id", *_moving)}
 _move_on = (
     update(budgets)
-    .where(*(budgets.c[name] == bindparam(f"at_{name}") for name in ("id", *_moving)))
+    .where(*(budgets.c[name] == bindparam(value) for name, value in _at.items()))
     .values({name: bindparam(name) for name in _moving})
 )
+_line = {column.name: bindparam(f"line_{column.name}", type_=column.type) for column in journal.c}
+
+LINE = tuple(value.key for value in _line.values())
+"""The values of "append": the columns of the journal."""
+
+RECORD = (*_at.values(), *_moving, *LINE)
+"""The values that move a balance and append a line: where it was, where it goes, the line."""
 
 STATEMENTS: dict[str, Executable] = {
     "versions": select(schema.c.version),
@@ -86,7 +94,7 @@ STATEMENTS: dict[str, Executable] = {
     "parameters": select(parameters.c.body).where(
         parameters.c.hash == bindparam("hash", type_=Text)
     ),
-    "append": insert(journal),
+    "append": insert(journal).values(_line),
     "by_key": _lines.where(_of_budget, journal.c.key == bindparam("key", type_=Text)),
     "by_sequence": _lines.where(
         _of_budget, journal.c.sequence == bindparam("at", type_=BigInteger)
@@ -137,9 +145,5 @@ def prepare(dialect: Dialect) -> dict[str, Prepared]:
 def _record() -> Executable:
     """`move_on` and `append` as one statement; it appends nothing if it moved nothing."""
     moved = _move_on.returning(budgets.c.id).cte("moved")
-    values = [
-        bindparam(f"line_{column.name}", type_=column.type)
-        for column in journal.c
-        if column.name != "budget_id"
-    ]
+    values = [value for name, value in _line.items() if name != "budget_id"]
     return insert(journal).from_select(list(journal.c), select(moved.c.id, *values))

@@ -72,7 +72,7 @@ class Transaction:
         found: list[tuple[Any, ...]] = self._cursor.fetchall()
         return found
 
-    def run(self, statement: str, **values: Any) -> int:
+    def run(self, statement: str, values: dict[str, Any]) -> int:
         """How many rows a statement of `schema.STATEMENTS` changed."""
         self._execute(statement, values)
         changed: int = self._cursor.rowcount
@@ -87,9 +87,9 @@ class Transaction:
         found: list[tuple[Any, ...]] = self._cursor.fetchall() if self._cursor.description else []
         return found
 
-    def record(self, at: dict[str, Any], moved: dict[str, Any], line: dict[str, Any]) -> bool:
+    def record(self, values: dict[str, Any]) -> bool:
         """Moves a balance and appends its journal line; False if the balance was elsewhere."""
-        return self._store.record(self, {**at, **moved}, line)
+        return self._store.record(self, values)
 
     def _execute(self, statement: str, values: dict[str, Any]) -> None:
         prepared = self._store.statements[statement]
@@ -138,9 +138,9 @@ class Store(ABC):
         """A transaction that sees one moment of the database and changes nothing."""
         return Transaction(self, self.begin_reading)
 
-    def record(self, transaction: Transaction, moved: dict[str, Any], line: dict[str, Any]) -> bool:
+    def record(self, transaction: Transaction, values: dict[str, Any]) -> bool:
         """Moves a balance and appends its journal line; False if the balance was elsewhere."""
-        return transaction.run("move_on", **moved) == 1 == transaction.run("append", **line)
+        return transaction.run("move_on", values) == 1 == transaction.run("append", values)
 
     def migrate(self) -> None:
         """Brings the tables up to date.
@@ -163,7 +163,7 @@ class Store(ABC):
                 for line in migration.sql[self.backend]:
                     transaction.sql(line)
                 now = datetime.now(UTC).isoformat(timespec="seconds")
-                transaction.run("add_version", version=migration.number, applied=now)
+                transaction.run("add_version", {"version": migration.number, "applied": now})
 
     def dispose(self) -> None:
         """Closes the idle connections."""

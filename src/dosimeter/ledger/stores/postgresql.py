@@ -59,10 +59,9 @@ class PostgresqlStore(Store):
 
         super().__init__(engine, timeout)
 
-    def record(self, transaction: Transaction, moved: dict[str, Any], line: dict[str, Any]) -> bool:
+    def record(self, transaction: Transaction, values: dict[str, Any]) -> bool:
         """Both in one statement: one trip to the server less."""
-        together = {**moved, **{f"line_{name}": value for name, value in line.items()}}
-        return transaction.run("record", **together) == 1
+        return transaction.run("record", values) == 1
 
     def _has_tables(self, transaction: Transaction) -> bool:
         # A query sees what was committed before it; to_regclass may remember what was not.
