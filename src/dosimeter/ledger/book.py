@@ -37,9 +37,21 @@ class Balance(NamedTuple):
     checksum: str
 
     @classmethod
-    def sealed(cls, *values: Any) -> Balance:
+    def sealed(
+        cls,
+        id: int,
+        name: str,
+        parameters: str,
+        sequence: int,
+        head: str,
+        epsilon: float,
+        sums: str,
+        closed: int,
+    ) -> Balance:
         """A balance with its checksum: a hash over everything in the row but its id."""
-        return cls._make((*values, digest(repr(values[1:]))))
+        # The name comes last, because it alone may hold a blank.
+        row = f"{parameters} {sequence} {head} {epsilon!r} {sums} {closed} {name}"
+        return cls(id, name, parameters, sequence, head, epsilon, sums, closed, digest(row))
 
     def check(self) -> Balance:
         """The balance itself.

@@ -27,6 +27,8 @@ from dosimeter.rdp import Cost
 from dosimeter.rdp.cost import UP
 
 Account = Filter | Odometer
+_DOUBLE = np.dtype("<f8")
+_TWO_DOUBLES = struct.Struct("<2d")
 
 
 def parameters_of(account: Account) -> dict[str, Any]:
@@ -147,14 +149,14 @@ def _less(total: float, part: float) -> float:
 
 def write_sums(tally: Tally) -> str:
     """Sums as hexadecimal: the curve, the pure epsilon and the failure, as doubles."""
-    last = struct.pack("<2d", tally.pure_epsilon, tally.delta)
-    return (tally.rdp.astype("<f8", copy=False).tobytes() + last).hex()
+    curve = tally.rdp.astype(_DOUBLE, copy=False).tobytes()
+    return (curve + _TWO_DOUBLES.pack(tally.pure_epsilon, tally.delta)).hex()
 
 
 def read_sums(text: str, orders: int) -> Tally:
     """The sums that `write_sums` wrote."""
     try:
-        packed = np.frombuffer(bytes.fromhex(text), dtype="<f8").astype(np.float64)
+        packed = np.frombuffer(bytes.fromhex(text), dtype=_DOUBLE).astype(np.float64)
     except ValueError:
         raise JournalError("sums must be as the ledger wrote them, got another text") from None
     if len(packed) != orders + 2 or not np.all(packed >= 0):
