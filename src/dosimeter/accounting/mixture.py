@@ -81,6 +81,9 @@ class Mixture:
         # d log delta = T / (1 - T) <= 1 / min beta).
         self._aim = max(2.5e-12 * min(1.0, float(beta[0])), 4 * self._noise)
         self._tolerance = 4 * self._aim
+        # By the tangent of the concave function it is (log S)^2 / (beta (1 - T)), and 1 - T is
+        # about beta / (1 + beta) at least: stopping here over-reports by at most about 1e-8.
+        self._near = max(7e-5 * min(1.0, float(beta[0])), self._tolerance)
         self._tail, self._slope = (
             _Constants(log, (2 * self._aim - log) / beta)
             for log in (log_tail, log_tail + np.log(self._orders.array))
@@ -106,8 +109,15 @@ class Mixture:
         base, excess = self._shifted(rdp_sums)
         if base == math.inf:
             return math.inf
-        level, terms, total = self._level(self._slope, excess)
-        return max(0.0, self._optimum(base, level, float(self._inverse.dot(terms)) / total))
+        level, terms, total = self._level(self._slope, excess, self._near)
+        tail, log_total = float(self._inverse.dot(terms)), math.log(total)
+        if not log_total <= self._near:
+            return max(0.0, self._optimum(base, level, tail / total))
+        # Theorem 4e: the supremum is no higher than the tangent at this level reaches it.
+        slope = (total * (1.0 + self._noise) - 1.0) / (1.0 - tail * (1.0 + self._noise))
+        beyond = slope * (log_total + 2.0 * self._noise) / self._orders.beta.item(0)
+        value = level + math.log1p(-tail * (1.0 - self._noise)) + beyond
+        return max(0.0, _round_up(base, value, scale=abs(level)))
 
     def tangent(self, rdp_sums: npt.ArrayLike) -> Tangent:
         """Epsilon at `rdp_sums`, which may be negative here, and a plane that bounds it beyond.
@@ -118,7 +128,7 @@ class Mixture:
         base, excess = self._shifted(rdp_sums)
         if base == math.inf:
             return Tangent(math.inf, np.zeros(len(self._orders)))
-        level, terms, total = self._level(self._slope, excess)
+        level, terms, total = self._level(self._slope, excess, self._tolerance)
         tail = float(self._inverse.dot(terms))
         slope = terms * (self._orders.beta / self._orders.array)
         return Tangent(
@@ -131,7 +141,7 @@ class Mixture:
         base, excess = self._shifted(rdp_sums)
         if base == math.inf:
             return math.inf
-        level, _, _ = self._level(self._tail, excess)
+        level, _, _ = self._level(self._tail, excess, self._tolerance)
         return _round_up(base, level, scale=abs(level))
 
     def two_sided(self) -> Mixture:
@@ -165,7 +175,9 @@ class Mixture:
             return base, sums
         return base, np.nextafter(sums - base, math.inf)
 
-    def _level(self, constants: _Constants, rdp: FloatArray) -> tuple[float, FloatArray, float]:
+    def _level(
+        self, constants: _Constants, rdp: FloatArray, tolerance: float
+    ) -> tuple[float, FloatArray, float]:
         """A level l where S(l) = sum e^{log + b (l - R)} is just over 1; its terms; S.
 
         log S is convex and increasing, so Newton's method from the right stays right of the
@@ -184,7 +196,7 @@ class Mixture:
                 # Floats are too coarse here to meet the aim: take the first level above it.
                 nudge = max(2 * nudge, 2.0**-52 * (1.0 + abs(level)))
                 level += nudge
-            elif nudge or log_total <= self._tolerance:
+            elif nudge or log_total <= tolerance:
                 return level, terms, total
             else:
                 lower = level - (log_total - self._aim) * total / float(beta.dot(terms))
