@@ -28,6 +28,7 @@ from benchmarks.training import network
 from dosimeter.ledger import Budget, Ledger, book
 from dosimeter.ledger.positions import Position, parameters_row
 from dosimeter.ledger.records import Entry, Kind, digest
+from dosimeter.ledger.schema import place
 from dosimeter.rdp.plain import to_plain
 
 COST = dm.SampledGaussian(sample_rate=0.001, noise_multiplier=8.0)
@@ -244,7 +245,7 @@ def _fill(ledger: Ledger, name: str, entries: int) -> None:
         balance = book.insert(transaction, [next(lines)], key, body, position.sums, closed=False)
         values: list[tuple[Any, ...]] = []
         for line in lines:
-            values.append((balance.id, line.sequence, None, None, line.hash, line.body))
+            values.append((place(balance.id, line.sequence), None, None, line.hash, line.body))
             if line.sequence == entries:
                 # The last one is recorded with the balance.
                 values.pop()
@@ -290,7 +291,7 @@ def _insert(cursor: Any, values: list[tuple[Any, ...]]) -> None:
             for row in values:
                 copy.write_row(row)
     else:
-        cursor.executemany("INSERT INTO dosimeter_journal VALUES (?, ?, ?, ?, ?, ?)", values)
+        cursor.executemany("INSERT INTO dosimeter_journal VALUES (?, ?, ?, ?, ?)", values)
 
 
 def _cnn_step(repeats: int) -> float:

@@ -97,9 +97,8 @@ class TestWalk:
         from ledger import raw
 
         raw.unprotect(f"sqlite:///{database}")
-        raw.query(
-            f"sqlite:///{database}", "UPDATE dosimeter_journal SET body = '{}' WHERE sequence = 1"
-        )
+        edit = f"UPDATE dosimeter_journal SET body = '{{}}' WHERE {raw.SEQUENCE} = 1"
+        raw.query(f"sqlite:///{database}", edit)
         found = run("verify", code=ExitCode.DOES_NOT_VERIFY)
         assert "entry 1 does not fit" in found.stderr
 

@@ -8,7 +8,7 @@ it moves on only from the very sequence that was read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -80,6 +80,12 @@ class Line:
     reference: int | None
     hash: str
     body: str
+
+    @classmethod
+    def at(cls, balance: Balance, row: Sequence[Any]) -> Line:
+        """The line in a row of a budget's journal."""
+        place, *rest = row
+        return cls(place - schema.place(balance.id, 0), *rest)
 
     def entry(self) -> Entry:
         """The entry in it.
@@ -158,7 +164,8 @@ def insert(
     )
     ((identity,),) = transaction.rows("open", **balance._asdict())
     for line in lines:
-        values = (identity, line.sequence, line.key, line.reference, line.hash, line.body)
+        place = schema.place(identity, line.sequence)
+        values = (place, line.key, line.reference, line.hash, line.body)
         transaction.run("append", dict(zip(schema.LINE, values, strict=True)))
     return balance._replace(id=identity)
 
@@ -177,7 +184,8 @@ class Step(NamedTuple):
         The database compares and moves the row under its lock, in one statement.
         """
         old, new = self.before, self.after
-        line = (old.id, new.sequence, self.entry.key, self.entry.reference, new.head, self.body)
+        place = schema.place(old.id, new.sequence)
+        line = (place, self.entry.key, self.entry.reference, new.head, self.body)
         values = (old.id, *old[_FIXED:], *new[_FIXED:], *line)
         return transaction.record(dict(zip(schema.RECORD, values, strict=True)))
 
@@ -217,31 +225,35 @@ def append(
 
 def by_key(transaction: Transaction, balance: Balance, key: str) -> Line | None:
     """The journal line with an idempotency key."""
-    found = transaction.rows("by_key", budget_id=balance.id, key=key)
-    return Line(*found[0]) if found else None
+    found = transaction.rows("by_key", budget=balance.id, key=key)
+    return Line.at(balance, found[0]) if found else None
 
 
 def by_sequence(transaction: Transaction, balance: Balance, sequence: int) -> Line | None:
     """The journal line with a sequence."""
-    found = transaction.rows("by_sequence", budget_id=balance.id, at=sequence)
-    return Line(*found[0]) if found else None
+    found = transaction.rows("by_place", at=schema.place(balance.id, sequence))
+    return Line.at(balance, found[0]) if found else None
 
 
 def lines(transaction: Transaction, balance: Balance) -> Iterator[Line]:
     """Every line of a journal, from the first on, without holding them all."""
-    start: int | None = -(2**63)
-    while start is not None:
-        page = transaction.rows("page", budget_id=balance.id, start=start, size=_PAGE)
-        yield from (Line(*row) for row in page)
-        start = page[-1][0] + 1 if len(page) == _PAGE else None
+    start, end = _places(balance)
+    while start < end:
+        page = transaction.rows("page", start=start, end=end, size=_PAGE)
+        yield from (Line.at(balance, row) for row in page)
+        start = page[-1][0] + 1 if len(page) == _PAGE else end
 
 
 def latest(transaction: Transaction, balance: Balance, size: int) -> list[Line]:
     """The last lines of a journal, the newest first."""
-    return [
-        Line(*row)
-        for row in transaction.rows("latest", budget_id=balance.id, end=2**63 - 1, size=size)
-    ]
+    start, end = _places(balance)
+    found = transaction.rows("latest", start=start, end=end, size=size)
+    return [Line.at(balance, row) for row in found]
+
+
+def _places(balance: Balance) -> tuple[int, int]:
+    """The first place of a budget's journal, and the one after its last."""
+    return schema.place(balance.id, 0), schema.place(balance.id + 1, 0)
 
 
 def _line(entry: Entry) -> Line:

@@ -23,6 +23,7 @@ from sqlalchemy import (
     Text,
     bindparam,
     insert,
+    literal_column,
     select,
     update,
 )
@@ -51,18 +52,22 @@ budgets = Table(
 journal = Table(
     "dosimeter_journal",
     _metadata,
-    Column("budget_id", BigInteger),
-    Column("sequence", BigInteger),
+    Column("place", BigInteger),
     Column("key", Text),
     Column("reference", BigInteger),
     Column("hash", Text),
     Column("body", Text),
 )
 
-_lines = select(
-    journal.c.sequence, journal.c.key, journal.c.reference, journal.c.hash, journal.c.body
+_ROOM = 36
+"""A line's place is its budget's id, shifted by so many bits, plus its sequence."""
+
+_lines = select(journal)
+
+_between = _lines.where(
+    journal.c.place >= bindparam("start", type_=BigInteger),
+    journal.c.place < bindparam("end", type_=BigInteger),
 )
-_of_budget = journal.c.budget_id == bindparam("budget_id", type_=BigInteger)
 
 _moving = ("sequence", "head", "epsilon", "sums", "closed", "checksum")
 _at = {name: f"at_{name}" for name in ("id", *_moving)}
@@ -95,17 +100,20 @@ STATEMENTS: dict[str, Executable] = {
         parameters.c.hash == bindparam("hash", type_=Text)
     ),
     "append": insert(journal).values(_line),
-    "by_key": _lines.where(_of_budget, journal.c.key == bindparam("key", type_=Text)),
-    "by_sequence": _lines.where(
-        _of_budget, journal.c.sequence == bindparam("at", type_=BigInteger)
+    "by_key": _lines.where(
+        # Spelt as in its index, which is found by its words.
+        literal_column(f"(place >> {_ROOM})") == bindparam("budget", type_=BigInteger),
+        journal.c.key == bindparam("key", type_=Text),
     ),
-    "page": _lines.where(_of_budget, journal.c.sequence >= bindparam("start", type_=BigInteger))
-    .order_by(journal.c.sequence)
-    .limit(bindparam("size", type_=Integer)),
-    "latest": _lines.where(_of_budget, journal.c.sequence < bindparam("end", type_=BigInteger))
-    .order_by(journal.c.sequence.desc())
-    .limit(bindparam("size", type_=Integer)),
+    "by_place": _lines.where(journal.c.place == bindparam("at", type_=BigInteger)),
+    "page": _between.order_by(journal.c.place).limit(bindparam("size", type_=Integer)),
+    "latest": _between.order_by(journal.c.place.desc()).limit(bindparam("size", type_=Integer)),
 }
+
+
+def place(budget_id: int, sequence: int) -> int:
+    """Where a line of a budget's journal stands among all lines."""
+    return (budget_id << _ROOM) + sequence
 
 
 @dataclass(frozen=True)
@@ -145,5 +153,4 @@ def prepare(dialect: Dialect) -> dict[str, Prepared]:
 def _record() -> Executable:
     """`move_on` and `append` as one statement; it appends nothing if it moved nothing."""
     moved = _move_on.returning(budgets.c.id).cte("moved")
-    values = [value for name, value in _line.items() if name != "budget_id"]
-    return insert(journal).from_select(list(journal.c), select(moved.c.id, *values))
+    return insert(journal).from_select(list(journal.c), select(*_line.values()).select_from(moved))
