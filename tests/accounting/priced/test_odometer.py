@@ -185,6 +185,20 @@ def test_a_planned_stop_is_nearly_free():
     assert PLD[100] <= planned.epsilon <= 1.04 * PLD[100]
 
 
+def test_a_tiny_cost_makes_a_menu_as_soon_as_any():
+    # Twenty million runs a quantum: the lattice is coarse for them, and the menu gains nothing.
+    tiny = dm.Gaussian(1e5)
+    with_menu, without = dm.Odometer(DELTA, menu=[tiny]), dm.Odometer(DELTA)
+    for odometer in (with_menu, without):
+        odometer.spend(tiny, 10**9)
+    assert 0.7 * without.epsilon < with_menu.epsilon < 1.2 * without.epsilon
+
+
+def test_a_cost_beyond_the_lattice_is_refused_in_words():
+    with pytest.raises(ValueError, match="far too little"):
+        dm.Odometer(DELTA, menu=[dm.Gaussian(1e6)])
+
+
 class TestExactAdversaries:
     """Two two-point mechanisms and all moments of stopping, in 40 digits."""
 

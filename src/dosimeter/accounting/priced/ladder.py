@@ -120,8 +120,8 @@ def _within(
         share *= min(2.0, 0.99 * (delta - fixed) / spare)
     if found is None:
         raise ValueError(
-            "menu must hold costs that an odometer can read at this delta, got heavier ones; "
-            "leave them out and spend them off the menu"
+            "menu must hold costs that an odometer can read at this delta, got ones that cost far "
+            "too much or far too little; leave them out and spend them off the menu"
         )
     return found
 

@@ -20,6 +20,9 @@ _IN_USE = 4
 """How many items a run is expected to use: each leaves part of a bundle unused at the end."""
 
 _OFFERS = 10
+_SIZES = 5000
+"""How many sizes of a quantum are tried, at most about."""
+
 _MIXED = 0.006
 _ALONE = 0.0005
 _ROUGHNESS = 4.0
@@ -113,7 +116,8 @@ def items_at(
 
     if runs < quanta:
         return offers(1 / math.ceil(quanta / runs))[0] if len(costs) > 1 else offers(1.0)[0]
-    sizes = range(max(1, runs * 2 // (3 * quanta)), runs * 4 // (3 * quanta) + 1)
+    smallest, largest = max(1, runs * 2 // (3 * quanta)), runs * 4 // (3 * quanta)
+    sizes = range(smallest, largest + 1, max(1, (largest - smallest) // _SIZES))
     return min((offers(float(steps)) for steps in sizes), key=lambda made: made[1])[0]
 
 
