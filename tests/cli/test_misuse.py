@@ -9,6 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+import dosimeter as dm
 from dosimeter.cli.app import app
 from dosimeter.ledger import Ledger
 from runs import history, save_run
@@ -165,6 +166,23 @@ def test_plan_for_programs():
     assert plan["cost"] == {"kind": "gaussian", "noise_multiplier": 30.0}
     steps = {row["rule"]: row["steps"] for row in plan["rules"]}
     assert steps["filter"] < steps["filter with a menu"] <= steps["PLD, fixed beforehand"]
+
+
+def test_plan_says_which_gate_needs_which_noise():
+    """The noise of a menu is refused by a filter without one, and by a ledger."""
+    words = [*PLAN.split(), "--steps", "10"]
+    rules = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["rules"]
+    noise = {row["rule"]: row["noise_multiplier"] for row in rules}
+    assert not dm.Filter(3.0, 1e-6).admits(dm.Gaussian(noise["filter with a menu"]), 10)
+    table = CliRunner().invoke(app, words).stdout
+    for name, rule in (
+        ("filter with a menu", "filter with a menu"),
+        ("filter or ledger, no menu", "filter"),
+    ):
+        said = float(table.partition(f"\n{name}  ")[2].split()[0])
+        assert said == noise[rule]
+        gate = dm.Filter(3.0, 1e-6, menu=[dm.Gaussian(said)] if "with a" in name else None)
+        assert gate.admits(dm.Gaussian(said), 10)
 
 
 def test_attack_for_programs():

@@ -12,6 +12,9 @@ from dosimeter.cli.outcome import print_json
 if TYPE_CHECKING:
     from dosimeter.compare import Plan
 
+_GATES = {"filter": "filter or ledger, no menu"}
+"""What people may not take a rule's name to mean."""
+
 
 def plan(
     epsilon: Annotated[float, typer.Option(help="Epsilon of the budget.")],
@@ -30,7 +33,8 @@ def plan(
     """Count the steps a budget affords, or find the noise they need.
 
     One row for each way of accounting: those with full adaptivity, and those that hold only if
-    everything is fixed beforehand. Small sample rates take up to a minute.
+    everything is fixed beforehand. Without a menu a filter needs more noise, and a ledger and
+    dosimeter train have no menus. Small sample rates take up to a minute.
 
     \b
     Example:
@@ -48,8 +52,10 @@ def plan(
         made = planned(epsilon, delta, cost=cost, steps=steps, sample_rate=sample_rate)
     if as_json:
         print_json(_plain(made))
+    elif steps is None:
+        _print_steps(made)
     else:
-        _print(made)
+        _print_noise(made, sample_rate)
 
 
 def _plain(made: Plan) -> dict[str, object]:
@@ -60,22 +66,59 @@ def _plain(made: Plan) -> dict[str, object]:
         "delta": made.delta,
         "cost": to_plain(made.cost),
         "rules": [
-            {"rule": row.rule, "validity": row.validity.name.lower(), "steps": row.steps}
+            {
+                "rule": row.rule,
+                "validity": row.validity.name.lower(),
+                "steps": row.steps,
+                "noise_multiplier": to_plain(row.cost)["noise_multiplier"],
+            }
             for row in made.rows
         ],
     }
 
 
-def _print(made: Plan) -> None:
+def _print_steps(made: Plan) -> None:
     from dosimeter.cli import tables
-    from dosimeter.rounding import exact
 
     most = max(row.steps for row in made.rows)
     tables.print_rules(
-        f"{made.cost} within ({exact(made.epsilon)}, {exact(made.delta)})",
+        f"{made.cost} within {_budget(made)}",
         ("steps", "share"),
         [
-            (row.rule, f"{row.steps:,}", f"{row.steps / most:.1%}" if most else "", row.validity)
+            (
+                _GATES.get(row.rule, row.rule),
+                f"{row.steps:,}",
+                f"{row.steps / most:.1%}" if most else "",
+                row.validity,
+            )
             for row in made.rows
         ],
     )
+
+
+def _print_noise(made: Plan, sample_rate: float) -> None:
+    from dosimeter.cli import tables
+    from dosimeter.rdp.plain import to_plain
+    from dosimeter.rounding import at_most, exact
+
+    noises = [to_plain(row.cost)["noise_multiplier"] for row in made.rows]
+    tables.print_rules(
+        f"least noise for {made.steps:,} steps at sample rate {exact(sample_rate)} "
+        f"within {_budget(made)}",
+        ("noise multiplier", "ratio"),
+        [
+            (
+                _GATES.get(row.rule, row.rule),
+                exact(noise),
+                at_most(noise / min(noises), padded=True),
+                row.validity,
+            )
+            for row, noise in zip(made.rows, noises, strict=True)
+        ],
+    )
+
+
+def _budget(made: Plan) -> str:
+    from dosimeter.rounding import exact
+
+    return f"({exact(made.epsilon)}, {exact(made.delta)})"
