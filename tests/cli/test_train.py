@@ -638,7 +638,18 @@ def test_a_budget_of_another_name_is_told_in_one_line():
     with Ledger.open("sqlite:///budgets.db") as ledger:
         ledger.create("doctors", 6.0, 1e-5)
     ledger_config()
-    assert "patients" in one_line(code=4)
+    assert "got 'patients'; dosimeter budget list shows" in one_line(code=4)
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        ledger.create("patient", 6.0, 1e-5)
+    assert "got 'patients'; did you mean 'patient'?" in one_line(code=4)
+
+
+def test_a_closed_budget_is_told_before_anything_is_trained():
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        ledger.create("patients", 6.0, 1e-5)
+        ledger.close("patients")
+    ledger_config()
+    assert "got 'patients', which is closed and stays so; name another" in one_line()
 
 
 def test_a_database_that_is_not_there_is_told_and_not_made():

@@ -63,8 +63,11 @@ def create(
     """
     from dosimeter.cli import tables
 
-    if odometer == (epsilon is not None) or (odometer and block):
-        raise ValueError("budget must have either --epsilon (and blocks if you like) or --odometer")
+    if odometer == (epsilon is not None):
+        got = "both" if odometer else "neither"
+        raise ValueError(f"budget must have either --epsilon or --odometer, got {got}")
+    if odometer and block:
+        raise ValueError(f"--block must come with --epsilon, got --odometer and block {block[0]!r}")
     with opened(db, make=True) as ledger:
         note: dict[str, Any] = dict(approx_delta=approx_delta, purpose=purpose, actor=actor)
         if epsilon is None:

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dosimeter.cli.outcome import print_json
+from dosimeter.nearest import nearest
 
 if TYPE_CHECKING:
     from dosimeter.compare import Comparison
     from dosimeter.compare.schedule import Schedule
+
+_SCHEDULES = (".csv", ".json")
 
 
 def compare(
@@ -89,9 +92,18 @@ def _schedule(
 
     if file is not None:
         if not rate is noise is steps is None:
-            raise ValueError("schedule must not be given together with a mechanism")
+            raise ValueError(
+                "schedule must not be given together with a mechanism, got --schedule and some of "
+                "--sample-rate, --noise-multiplier and --steps"
+            )
         try:
             return read_schedule(file)
+        except FileNotFoundError as error:
+            there = sorted(path.name for path in file.parent.glob("*") if path.suffix in _SCHEDULES)
+            close = nearest(file.name, there)
+            if close:
+                error.add_note(f"did you mean {str(file.with_name(close))!r}?")
+            raise
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{file} must be text of its kind, got {error}") from error
     if noise is None or steps is None:

@@ -46,7 +46,8 @@ def plan(
     from dosimeter.compare.schedule import mechanism
 
     if (noise_multiplier is None) == (steps is None):
-        raise ValueError("plan must be given one of --noise-multiplier and --steps")
+        got = "neither" if steps is None else "both"
+        raise ValueError(f"plan must be given one of --noise-multiplier and --steps, got {got}")
     cost = None if noise_multiplier is None else mechanism(sample_rate, noise_multiplier)
     with spinning("pricing"):
         made = planned(epsilon, delta, cost=cost, steps=steps, sample_rate=sample_rate)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from dosimeter.accounting import Filter, Gate, Odometer
 from dosimeter.accounting.account import largest
 from dosimeter.errors import BudgetExceeded, StateError
+from dosimeter.nearest import nearest
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.recipe.config import Budget, Config, Signal
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
@@ -46,6 +47,11 @@ class Account:
     kind: str
     limit: float | None
     delta: float
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is a budget of a ledger that spends no more."""
+        return isinstance(self.gate, _Noted) and self.gate.closed
 
     @property
     def found_closed(self) -> bool:
@@ -89,7 +95,7 @@ def opened(config: Config) -> Iterator[Account]:
 @contextmanager
 def _ledger(budget: Budget, purpose: str) -> Iterator[Account]:
     try:
-        from dosimeter.ledger import Ledger
+        from dosimeter.ledger import BudgetNotFound, Ledger
     except ModuleNotFoundError as error:
         raise ValueError(
             f"budget.ledger must have {error.name}; pip install 'dosimeter[ledger]'"
@@ -98,7 +104,16 @@ def _ledger(budget: Budget, purpose: str) -> Iterator[Account]:
     if not url:
         raise ValueError("budget.ledger must be given, or DOSIMETER_DB set in the environment")
     with Ledger.open(url) as ledger:
-        shared = ledger[budget.name or ""]
+        try:
+            shared = ledger[budget.name or ""]
+        except BudgetNotFound as error:
+            close = nearest(budget.name or "", ledger)
+            error.add_note(
+                f"did you mean {close!r}?"
+                if close
+                else "dosimeter budget list shows those there are"
+            )
+            raise
         standing = shared.statement()
         limit = standing.limit if standing.limit < math.inf else None
         delta = standing.delta + standing.approx_delta
@@ -134,6 +149,11 @@ class _Noted:
                 affordable=0,
                 reason=str(error),
             ) from error
+
+    @property
+    def closed(self) -> bool:
+        """Whether someone has closed the budget."""
+        return self._budget.statement().closed
 
     @property
     def epsilon(self) -> float:
@@ -243,6 +263,11 @@ class Plan:
         if account.limit is None:
             return math.inf
         gate, cost = account.gate, self.cost(self.noise)
+        if account.closed:
+            raise ValueError(
+                f"budget.name must pay for one step, got {self._config.budget.name!r}, which is "
+                "closed and stays so; name another, or the ledger that it was moved to"
+            )
         steps = largest(lambda count: gate.admits(cost, count))
         if steps:
             return steps / self.steps_per_epoch

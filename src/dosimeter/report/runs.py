@@ -98,10 +98,9 @@ def read_run(folder: Path) -> Run:
         raise ValueError(f"run must be a folder, got {str(folder)!r} ({what}); {_WAY_OUT}")
     history = folder / "history.json"
     if not history.exists():
-        raise ValueError(
-            f"run must hold history.json, got {str(folder)!r} without one; {_WAY_OUT}, or save "
-            "one with History.save"
-        )
+        inside = sorted(str(path.parent) for path in folder.glob("*/history.json"))
+        way_out = f"the runs in it are {', '.join(inside)}" if inside else _WAY_OUT
+        raise ValueError(f"run must hold history.json, got {str(folder)!r} without one; {way_out}")
     told = folder / "run.json"
     about = _json(told) if told.exists() else {}
     try:
