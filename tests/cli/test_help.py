@@ -65,6 +65,14 @@ def test_help_fits_a_screen(path):
     assert not any(line.rstrip().endswith("...") for line in lines if line.startswith("  "))
 
 
+@pytest.mark.parametrize("path", ALL, ids="-".join)
+def test_help_names_values_in_plain_words(path):
+    text = help_of(path)
+    assert not re.search(r"<\w|list\[|\bstr\b|\bfloat\b", text)
+    values = re.findall(r"^  (?:-\w, )?--[\w-]+ (\S+)", text, re.MULTILINE)
+    assert all(value == value.upper() for value in values), values
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -19,6 +19,7 @@ Db = Annotated[
     str,
     typer.Option(
         "--db",
+        metavar="URL",
         envvar="DOSIMETER_DB",
         help="Database URL, or the path of an SQLite file.",
     ),

@@ -10,8 +10,12 @@ import typer
 
 
 def demo(
-    repeats: Annotated[int, typer.Option(min=1, max=1000, help="How often to train each way.")] = 8,
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("dosimeter-demo"),
+    repeats: Annotated[
+        int, typer.Option(metavar="COUNT", min=1, max=1000, help="How often to train each way.")
+    ] = 8,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write.")] = Path(
+        "dosimeter-demo"
+    ),
 ) -> None:
     """Train on digits privately in three ways, and write a report.
 

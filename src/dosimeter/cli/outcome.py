@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 UsageError: Any = typer.BadParameter.__bases__[0]
 """What wrong options and commands raise; Typer does not export it by name."""
@@ -86,6 +86,24 @@ class Root(TyperGroup):
                 break
             path.append(word)
         return " ".join(path)
+
+
+class Command(TyperCommand):
+    """A command whose help names its arguments without their types in Python."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the arguments and the options into the help."""
+        found: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                argument = param.param_type_name == "argument"
+                name = record[0].partition(" <")[0] if argument else record[0]
+                found[param.param_type_name].append((name, record[1]))
+        for kind, rows in found.items():
+            if rows:
+                with formatter.section(f"{kind.capitalize()}s"):
+                    formatter.write_dl(rows)
 
 
 def tell(error: Exception, page: str) -> int:

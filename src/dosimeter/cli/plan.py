@@ -17,16 +17,19 @@ _GATES = {"filter": "filter or ledger, no menu"}
 
 
 def plan(
-    epsilon: Annotated[float, typer.Option(help="Epsilon of the budget.")],
-    delta: Annotated[float, typer.Option(help="Delta of the budget.")],
+    epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Epsilon of the budget.")],
+    delta: Annotated[float, typer.Option(metavar="NUMBER", help="Delta of the budget.")],
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="Count the steps that this noise allows; or")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Count the steps that this noise allows; or"),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="find the least noise that allows this many steps.")
+        int | None,
+        typer.Option(metavar="COUNT", help="find the least noise that allows this many steps."),
     ] = None,
     sample_rate: Annotated[
-        float, typer.Option(help="Probability that a record joins a step; 1 for all.")
+        float,
+        typer.Option(metavar="NUMBER", help="Probability that a record joins a step; 1 for all."),
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
