@@ -22,7 +22,7 @@ def in_words(account: Account) -> str:
     what = (
         f"Whatever anyone concludes from the results of this run{_shared(account)} would be "
         f"concluded with at most {_factor(epsilon)} times the probability, plus "
-        f"{account.delta!r}, had any one record not been there."
+        f"{account.delta!r}, had any one record been added or removed, and the other way round."
     )
     if account.limit is not None:
         return (

@@ -31,8 +31,8 @@ def _odds(epsilon: float, delta: float) -> str:
     return (
         "Whatever anyone concludes from the model and from everything released while it was "
         f"trained, they would conclude it with at most e^{at_most(epsilon)}{factor} times the "
-        f"probability (plus {exact(delta)}) had any one record been left out of the data or added "
-        "to it."
+        f"probability (plus {exact(delta)}) had any one record been added or removed, and the "
+        "other way round."
     )
 
 
