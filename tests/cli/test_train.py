@@ -22,6 +22,7 @@ from configs import points, write_config, write_points
 from dosimeter.cli.app import app
 from dosimeter.data.cifar import FOLDER
 from dosimeter.ledger import Ledger
+from dosimeter.rounding import at_most
 from dosimeter.training import History
 
 torch.set_num_threads(1)
@@ -250,6 +251,10 @@ def test_an_npz_trains_an_mlp_under_an_odometer(tmp_path):
     assert said()["limit"] is None
     assert "ex-post" in said()["guarantee"]
     assert "odometer is valid at whatever moment" in said()["in_words"]
+    assert repr(said()["epsilon"]) in said()["guarantee"]
+    assert (
+        f"ex-post ({at_most(said()['epsilon'])}, " in pathlib.Path("run/guarantee.txt").read_text()
+    )
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,11 @@ class TestPage:
         assert text.count("<tr><td>") == 12 + 8
         assert "1,020 ± 20 of 1,437" in text
 
+    def test_the_formal_reading_is_short_and_rounded_up(self, report):
+        text = report((history(4, ODOMETER.replace("1.25", "1.2345678901234567")), None))
+        assert "Formally: ex-post (1.235, 1e-05)-DP" in text
+        assert "1.23456" not in text
+
     def test_stands_alone(self, report):
         text = report((history(), None))
         parsed = Structure()

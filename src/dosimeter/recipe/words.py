@@ -8,7 +8,7 @@ import textwrap
 
 from dosimeter.recipe.budgets import Account
 from dosimeter.recipe.config import Config
-from dosimeter.rounding import at_most, exact
+from dosimeter.rounding import at_most, exact, shortened
 from dosimeter.training import History
 
 _UNITS = {"images": "image", "cifar": "image", "digits": "image", "npz": "entry", "csv": "row"}
@@ -41,7 +41,7 @@ def page(config: Config, account: Account, history: History, *, public: int) -> 
     unit = _UNITS[config.data.kind]
     parts = [
         "What is guaranteed",
-        history.guarantee,
+        shortened(history.guarantee),
         "In words",
         in_words(account),
         f"A record is one {unit} of the {history.records} that were trained on. Someone with "

@@ -13,7 +13,7 @@ from dosimeter.report.panels import panels
 from dosimeter.report.runs import Epoch, Run, Signal, read_run
 from dosimeter.report.svg import STYLES, swatch
 from dosimeter.report.words import in_words
-from dosimeter.rounding import at_most
+from dosimeter.rounding import at_most, shortened
 
 _NONE = "&ndash;"
 _SEEDED = (
@@ -115,7 +115,11 @@ def _unseen(runs: Sequence[Run]) -> str:
 def _promise(run: Run, index: int) -> str:
     warning = f'<p class="warn">{_SEEDED}</p>' if run.seeded else ""
     outdated = f'<p class="warn">{_OUTDATED}</p>' if run.outdated else ""
-    formal = f'<p class="formal">Formally: {_safe(run.guarantee)}</p>' if run.guarantee else ""
+    formal = (
+        f'<p class="formal">Formally: {_safe(shortened(run.guarantee))}</p>'
+        if run.guarantee
+        else ""
+    )
     return (
         f'<div class="promise s{index % STYLES}"><h3>{_safe(run.name)}</h3>'
         f"{outdated}<p>{_safe(in_words(run))}</p>{warning}{formal}</div>"
