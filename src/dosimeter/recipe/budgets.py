@@ -21,6 +21,7 @@ from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.nearest import nearest
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.recipe.config import Budget, Config, Signal
+from dosimeter.rounding import at_most, exact
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
 from dosimeter.training.settings import StepSettings
 
@@ -70,9 +71,9 @@ class Account:
         """
         if isinstance(self.gate, _Noted) and not self.gate.holds(position):
             raise StateError(
-                f"budget.name must be the budget that the run spent epsilon {epsilon:.4g} from, "
-                "got one whose journal does not hold the entry that the checkpoint names; give "
-                "the database that the run began with as it was last, or begin another run"
+                f"budget.name must be the budget that the run spent epsilon {at_most(epsilon)} "
+                "from, got one whose journal does not hold the entry that the checkpoint names; "
+                "give the database that the run began with as it was last, or begin another run"
             )
 
 
@@ -245,7 +246,7 @@ class Plan:
         if noise is None:
             raise ValueError(
                 f"budget.epsilon must pay for {self.steps} steps and the readings of the signal, "
-                f"got {epsilon:g}, which no noise fits into; take fewer epochs, or a signal "
+                f"got {exact(epsilon)}, which no noise fits into; take fewer epochs, or a signal "
                 "with more noise"
             )
         return noise
@@ -273,12 +274,12 @@ class Plan:
             return steps / self.steps_per_epoch
         key = "budget.name" if account.kind == "ledger" else "budget.epsilon"
         noise, epsilon = self._least_noise(gate), self._least_epsilon(cost, account.delta)
-        ways = [f"noise_multiplier {noise:g}"] if noise is not None else []
-        ways += [f"epsilon {epsilon:g}"] if epsilon is not None else []
+        ways = [f"noise_multiplier {exact(noise)}"] if noise is not None else []
+        ways += [f"epsilon {exact(epsilon)}"] if epsilon is not None else []
         raise ValueError(
-            f"{key} must pay for one step of noise_multiplier {self.noise:g} at sample rate "
-            f"{cost.sample_rate:.3g}, got epsilon {account.limit:g}, of which "
-            f"{gate.epsilon:.3g} is spent; {self.epochs} epochs "
+            f"{key} must pay for one step of noise_multiplier {exact(self.noise)} at sample rate "
+            f"{at_most(cost.sample_rate)}, got epsilon {exact(account.limit)}, of which "
+            f"{at_most(gate.epsilon)} is spent; {self.epochs} epochs "
             + (f"fit from {' or '.join(ways)} on" if ways else "fit into no budget")
         )
 
@@ -298,11 +299,11 @@ class Plan:
             gate.spend(Gaussian(signal.noise_multiplier), due)
         except BudgetExceeded as error:
             least = _least(lambda noise: gate.admits(Gaussian(noise), due), _MOST_NOISE)
-            ways = f"they fit from {least:g} on" if least else "no noise makes them fit"
+            ways = f"they fit from {exact(least)} on" if least else "no noise makes them fit"
             raise ValueError(
                 f"signal.noise_multiplier must leave budget for the steps after {due} readings, "
-                f"got {signal.noise_multiplier:g}, with which the readings alone pass epsilon "
-                f"{gate.limit:g}; {ways}, or read less often"
+                f"got {exact(signal.noise_multiplier)}, with which the readings alone pass epsilon "
+                f"{exact(gate.limit)}; {ways}, or read less often"
             ) from error
 
     def _least_noise(self, gate: Gate) -> float | None:

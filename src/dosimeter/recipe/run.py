@@ -10,6 +10,7 @@ nothing of it.
 from __future__ import annotations
 
 import json
+import math
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from dosimeter.recipe.config import Config, Signal
 from dosimeter.recipe.datasets import Records, load
 from dosimeter.recipe.folder import RunFolder, Saved
 from dosimeter.recipe.networks import Network, build
+from dosimeter.rounding import exact
 from dosimeter.training import CorrectCount, History, MeanLoss, PrivateEngine, fit
 
 INTERRUPTED = "it was interrupted"
@@ -82,20 +84,20 @@ def _require_affordable(
     """Refuses a budget that pays for nothing, and one that has forgotten what was spent."""
     if account.delta * plan.records >= 1:
         note(
-            f"warning: delta {account.delta:g} promises little to {plan.records} records; take one "
-            "well below one over their number"
+            f"warning: delta {exact(account.delta)} promises little to {plan.records} records; "
+            "take one well below one over their number"
         )
     if saved is None:
         epochs = plan.lasts(account)
         if plan.given_noise is None:
             note(
-                f"note: noise_multiplier {plan.noise:g} lets the budget last for {plan.epochs} "
-                "epochs"
+                f"note: noise_multiplier {exact(plan.noise)} lets the budget last for "
+                f"{plan.epochs} epochs"
             )
         elif epochs < plan.epochs:
             note(
-                f"note: at noise_multiplier {plan.noise:g} the budget lasts for about "
-                f"{epochs:.1f} of {plan.epochs} epochs"
+                f"note: at noise_multiplier {exact(plan.noise)} the budget lasts for about "
+                f"{math.floor(10 * epochs) / 10:.1f} of {plan.epochs} epochs"
             )
     else:
         account.require_spent_from(saved.gate, saved.history.epsilon)

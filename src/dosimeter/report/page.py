@@ -13,7 +13,7 @@ from dosimeter.report.panels import panels
 from dosimeter.report.runs import Epoch, Run, Signal, read_run
 from dosimeter.report.svg import STYLES, swatch
 from dosimeter.report.words import in_words
-from dosimeter.rounding import at_most, shortened
+from dosimeter.rounding import at_most, exact, shortened
 
 _NONE = "&ndash;"
 _SEEDED = (
@@ -88,12 +88,12 @@ def _card(run: Run, index: int) -> str:
     meter = ""
     if run.limit is not None:
         share = min(1.0, run.epsilon / run.limit)
-        spent += f" of {at_most(run.limit)}"
+        spent += f" of {exact(run.limit)}"
         meter = f'<div class="meter s{style}"><div style="width:{100 * share:.1f}%"></div></div>'
     steps = sum(epoch.steps for epoch in run.epochs)
     ended = f" Ended because {_safe(run.ended)}." if run.ended else ""
     note = f'<p class="quiet">{_safe(run.note)}</p>' if run.note else ""
-    delta = "" if run.delta is None else f" · δ {at_most(run.delta)}"
+    delta = "" if run.delta is None else f" · δ {exact(run.delta)}"
     return (
         f'<article class="card"><h3>{swatch(index)}{_safe(run.name)}</h3>'
         f'<div class="figures"><p class="big">{best}<small>{unit}</small></p>'

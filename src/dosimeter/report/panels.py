@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dosimeter.report.figures import number
 from dosimeter.report.runs import Epoch, Run
 from dosimeter.report.svg import Axes, Guide, Line, Point, draw, swatch
-from dosimeter.rounding import at_most
+from dosimeter.rounding import at_most, exact
 
 Value = Callable[[Epoch], float | None]
 
@@ -116,9 +116,9 @@ def _limits(runs: Sequence[Run]) -> list[Guide]:
     named = {index: run.limit for index, run in enumerate(runs) if run.limit is not None}
     if len(set(named.values())) == 1:
         limit = next(iter(named.values()))
-        return [Guide(limit, f"limit {at_most(limit)}")]
+        return [Guide(limit, f"limit {exact(limit)}")]
     return [
-        Guide(limit, f"limit {at_most(limit)}, {_clipped(runs[index].name)}", index)
+        Guide(limit, f"limit {exact(limit)}, {_clipped(runs[index].name)}", index)
         for index, limit in named.items()
     ]
 

@@ -21,7 +21,7 @@ def in_words(run: Run) -> str:
     if run.limit is not None and not run.epsilon <= run.limit:
         return (
             f"Nothing is claimed here: ε = {at_most(run.epsilon)} was spent, more than the limit "
-            f"of {at_most(run.limit)} that the run names."
+            f"of {exact(run.limit)} that the run names."
         )
     return f"{_odds(epsilon, run.delta)} {_when(run)}"
 
