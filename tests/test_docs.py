@@ -1,6 +1,7 @@
 """Every block of Python and every command in README and docs runs, and prints what it says."""
 
 import contextlib
+import inspect
 import io
 import os
 import pathlib
@@ -135,6 +136,23 @@ def anchors(page):
     """The names of a page's headings, as they are made from their words."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_what_pages_say_of_defaults_and_menus_is_so():
+    """The two pages that speak of what the code does without being asked."""
+    from dosimeter.ledger import Ledger
+    from dosimeter.recipe.config import Budget, Signal
+
+    page = " ".join((ROOT / "docs" / "train-without-python.md").read_text().split())
+    default = Signal()
+    assert not default.public
+    said = f"private `{default.kind}` of the training records with `noise_multiplier = "
+    assert f"{said}{default.noise_multiplier:g}`" in page
+    assert "Only `Filter` and `Odometer` take menus" in (
+        ROOT / "docs" / "prices.md"
+    ).read_text().replace("\n", " ")
+    for other in (Ledger.create, Ledger.create_odometer, Ledger.create_blocks, Budget):
+        assert "menu" not in inspect.signature(other).parameters
 
 
 def test_the_guarantee_table_names_tests_that_exist():
