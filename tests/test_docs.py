@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -153,6 +154,18 @@ def test_what_pages_say_of_defaults_and_menus_is_so():
     ).read_text().replace("\n", " ")
     for other in (Ledger.create, Ledger.create_odometer, Ledger.create_blocks, Budget):
         assert "menu" not in inspect.signature(other).parameters
+
+
+def test_what_to_install_is_said_as_it_works():
+    """Nothing is on a registry, so only the clone itself can be installed, with an extra it has."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for path in [*PAGES, *sorted((ROOT / "src").rglob("*.py"))]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"pip install ['\"]?dosimeter", text), path
+        for named in re.findall(r"pip install '\.\[([\w,]+)\]", text):
+            assert set(named.split(",")) <= set(extras), path
 
 
 def test_the_guarantee_table_names_tests_that_exist():

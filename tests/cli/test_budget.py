@@ -230,7 +230,7 @@ class TestEnds:
         assert done.returncode == ExitCode.USAGE
         assert done.stderr == (
             "error: this command needs sqlalchemy, which is not installed; "
-            "pip install 'dosimeter[ledger]'\n"
+            "pip install '.[ledger]' in a clone of dosimeter\n"
         )
 
     def test_every_command_has_help(self) -> None:

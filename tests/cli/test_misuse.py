@@ -153,12 +153,12 @@ def test_one_line_and_a_code(line, code, way_out, folder):
 @pytest.mark.parametrize(
     ("module", "line", "install"),
     [
-        ("torch", "demo", "'dosimeter[torch]'"),
-        ("opendp", "demo", "'dosimeter[torch]'"),
-        ("sklearn", "demo", "'dosimeter[torch]'"),
-        ("matplotlib", f"{COMPARE} --plot x.svg", "'dosimeter[plot]'"),
-        ("sqlalchemy", "budget list", "'dosimeter[ledger]'"),
-        ("rich", "attack", "'dosimeter[cli]'"),
+        ("torch", "demo", "'.[torch]'"),
+        ("opendp", "demo", "'.[torch]'"),
+        ("sklearn", "demo", "'.[torch]'"),
+        ("matplotlib", f"{COMPARE} --plot x.svg", "'.[plot]'"),
+        ("sqlalchemy", "budget list", "'.[ledger]'"),
+        ("rich", "attack", "'.[cli]'"),
     ],
 )
 def test_what_is_not_installed_is_named(module, line, install, tmp_path):
@@ -174,7 +174,8 @@ def test_what_is_not_installed_is_named(module, line, install, tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        f"error: this command needs {module}, which is not installed; pip install {install}\n"
+        f"error: this command needs {module}, which is not installed; pip install {install} "
+        "in a clone of dosimeter\n"
     )
     assert not list(tmp_path.iterdir())
 

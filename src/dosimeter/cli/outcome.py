@@ -158,7 +158,8 @@ def _condition(error: Any) -> str | None:
 
 def _missing(error: ModuleNotFoundError) -> str:
     module = (error.name or "").split(".")[0]
-    wanted = f"'dosimeter[{_EXTRAS[module]}]'" if module in _EXTRAS else module
+    extra = _EXTRAS.get(module)
+    wanted = f"'.[{extra}]' in a clone of dosimeter" if extra else module
     return f"this command needs {module}, which is not installed; pip install {wanted}"
 
 

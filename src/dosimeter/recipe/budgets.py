@@ -99,7 +99,7 @@ def _ledger(budget: Budget, purpose: str) -> Iterator[Account]:
         from dosimeter.ledger import BudgetNotFound, Ledger
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"budget.ledger must have {error.name}; pip install 'dosimeter[ledger]'"
+            f"budget.ledger must have {error.name}; pip install '.[ledger]' in a clone of dosimeter"
         ) from error
     url = budget.ledger or os.environ.get("DOSIMETER_DB")
     if not url:
