@@ -303,6 +303,18 @@ def test_a_filter_ends_the_run_and_the_budget_is_said_to_be_short():
     assert said()["epsilon"] <= 3.0
 
 
+@pytest.mark.parametrize(("epsilon", "much"), [(4.0, False), (0.2, True)])
+def test_noise_that_drowns_the_data_is_warned_of_with_the_way_out(epsilon, much):
+    config(budget={"epsilon": epsilon}, training={"noise_multiplier": None, "epochs": 1})
+    told = run("config.toml").stderr
+    noise = History.load("run/history.json")[0].noise_multiplier
+    assert (noise > 0.1 * 40) is much
+    start = "warning" if much else "note"
+    assert f"{start}: noise_multiplier {noise:g}" in told
+    way_out = "take a larger budget.epsilon, more data with a larger batch, or fewer epochs"
+    assert (way_out in told) is much
+
+
 # -- interrupted, killed, resumed --------------------------------------------------------------
 
 TRAPPED = {"model": {"kind": "trap_of_mine:make"}, "training": {"epochs": 4, "seed": 1}}

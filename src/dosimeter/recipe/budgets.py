@@ -218,7 +218,7 @@ class Plan:
                 f"training.batch_size must be at most the {records} private records, got {batch}"
             )
         self._config, self.records = config, records
-        self.epochs = config.training.epochs
+        self.epochs, self.batch_size = config.training.epochs, batch
         self.steps_per_epoch = -(-records // batch)
 
     @property
