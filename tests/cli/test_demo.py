@@ -31,7 +31,8 @@ def test_demo(tmp_path, monkeypatch):
         if way != "adaptive noise":
             (line,) = [line for line in done.stdout.splitlines() if line.startswith("In short: ")]
             assert f"right for epsilon {said}," in line or f"% for {said}; no filter" in line
-    assert text.count("<figure>") == 6
+    assert "Batch size (expected records a step), the same at every epoch: 256." in text
+    assert text.count("<figure>") == 5
     assert "certain before training began" in text
     assert "no limit was promised beforehand" in text
     again = CliRunner().invoke(app, ["report", *map(str, page.parent.glob("*-*"))])

@@ -180,6 +180,24 @@ class TestPage:
         assert "<th>accuracy</th>" not in text
         assert "nan" not in text.lower()
 
+    def test_what_never_changes_is_said_in_a_line_instead_of_a_plot(self, report):
+        level = history(noise_multiplier=2.5, batch_size=256)
+        text = report((level, None))
+        assert text.count("<figure>") == 4
+        assert "Noise (noise multiplier), the same at every epoch: 2.5.</p>" in text
+        assert "Batch size (expected records a step), the same at every epoch: 256.</p>" in text
+        other = history(noise_multiplier=4.0, batch_size=256)
+        text = report((level, {"name": "a<b"}), (other, {"name": "c"}), (history(0), None))
+        assert "the same at every epoch: a&lt;b 2.5, c 4.</p>" in text
+        assert text.count("<figure>") == 4
+
+    def test_what_changes_in_one_run_is_drawn_for_all(self, report):
+        level = history(noise_multiplier=2.5, batch_size=256)
+        text = report((level, {"name": "level"}), (history(), {"name": "moving"}))
+        assert text.count("<figure>") == 6
+        assert "the same at every epoch" not in text
+        assert "level, epoch 1: noise multiplier 2.5" in text
+
     def test_an_infinite_epsilon_is_not_drawn_but_said(self, report):
         past = history(6)
         past["epochs"][-1]["epsilon"] = math.inf

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from dosimeter.report.figures import number
-from dosimeter.report.panels import panels
+from dosimeter.report.panels import panels, unchanged
 from dosimeter.report.runs import Epoch, Run, Signal, read_run
 from dosimeter.report.svg import STYLES, swatch
 from dosimeter.report.words import in_words
@@ -60,7 +60,7 @@ def page(runs: Sequence[Run]) -> str:
         f"<title>{_safe(title)}</title>\n<style>\n{style}</style></head>\n<body>\n"
         f"<header><h1>{_safe(title)}</h1>{_about(runs)}</header>\n<main>\n"
         f'<section class="cards">{"".join(_card(run, i) for i, run in enumerate(runs))}</section>\n'
-        f"<h2>How it went</h2>{_unseen(runs)}"
+        f"<h2>How it went</h2>{_unseen(runs)}{_level(runs)}"
         f'<section class="plots">{"".join(panels(runs))}</section>\n'
         f"<h2>What is guaranteed</h2>{''.join(_promise(run, i) for i, run in enumerate(runs))}\n"
         f"<h2>Every spend</h2>{_counted(runs)}"
@@ -110,6 +110,10 @@ def _unseen(runs: Sequence[Run]) -> str:
         '<p class="quiet">No public data was given, so there is no accuracy to show: reading it '
         "off the private records would be one more release to pay for.</p>"
     )
+
+
+def _level(runs: Sequence[Run]) -> str:
+    return "".join(f'<p class="quiet">{sentence}</p>' for sentence in unchanged(runs))
 
 
 def _promise(run: Run, index: int) -> str:
