@@ -239,9 +239,29 @@ class TestPage:
         assert "of 0.1" not in text
         assert "night" in text
         assert "there is no privacy" in text
-        text = report((past, {**claims, "epsilon": spent}))
+        text = report((past, {**claims, "limit": 2 * spent, "epsilon": spent}))
         assert "little was spent" in text
         assert "run.json was written" not in text
+
+    def test_a_limit_below_what_was_spent_claims_nothing(self, report):
+        past = history(8)
+        spent = past["epochs"][-1]["epsilon"]
+        claims = {"in_words": "all is well", "kind": "filter", "delta": 1e-5, "epsilon": spent}
+        text = report((past, {**claims, "limit": 0.99 * spent}))
+        assert "all is well" not in text
+        assert "Nothing is claimed here: ε = 1.415 was spent, more than the limit" in text
+        assert "Formally" not in text
+        text = report((past, {**claims, "limit": spent}))
+        assert "all is well" in text
+        assert "Formally" in text
+
+    def test_own_words_do_not_cover_an_infinite_epsilon(self, report):
+        text = report((history(3, ODOMETER, epsilon=math.inf), {"in_words": "all is well"}))
+        assert "all is well" not in text
+        assert "Nothing is guaranteed" in text
+
+    def test_names_that_are_no_text_are_shown_by_their_codes(self, report):
+        assert "a\\ud800b" in report((history(), {"name": "a\ud800b"}))
 
     @pytest.mark.parametrize("value", [1e308, 1.7976931348623157e308, 5e-324])
     def test_figures_near_the_end_of_floats(self, value, report):

@@ -44,7 +44,8 @@ def write(folders: Sequence[Path], out: Path) -> None:
     out = Path(out)
     if not out.parent.is_dir():
         raise ValueError(f"out must be in a folder that exists, got {str(out)!r}")
-    out.write_text(page(runs), encoding="utf-8")
+    # Names of folders may hold bytes that are no text; they are shown by their codes.
+    out.write_text(page(runs), encoding="utf-8", errors="backslashreplace")
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -119,11 +120,9 @@ def _level(runs: Sequence[Run]) -> str:
 def _promise(run: Run, index: int) -> str:
     warning = f'<p class="warn">{_SEEDED}</p>' if run.seeded else ""
     outdated = f'<p class="warn">{_OUTDATED}</p>' if run.outdated else ""
-    formal = (
-        f'<p class="formal">Formally: {_safe(shortened(run.guarantee))}</p>'
-        if run.guarantee
-        else ""
-    )
+    formal = ""
+    if run.guarantee and not run.overspent:
+        formal = f'<p class="formal">Formally: {_safe(shortened(run.guarantee))}</p>'
     return (
         f'<div class="promise s{index % STYLES}"><h3>{_safe(run.name)}</h3>'
         f"{outdated}<p>{_safe(in_words(run))}</p>{warning}{formal}</div>"

@@ -81,6 +81,11 @@ class Run:
         return self.epochs[-1].epsilon if self.epochs else 0.0
 
     @property
+    def overspent(self) -> bool:
+        """Whether so much was spent that nothing the run claims can be true."""
+        return math.isinf(self.epsilon) or (self.limit is not None and self.epsilon > self.limit)
+
+    @property
     def accuracy(self) -> float | None:
         """The last accuracy on public data, if there was any."""
         return self.epochs[-1].accuracy if self.epochs else None
