@@ -8,7 +8,8 @@ import dosimeter as dm
 from configs import changed
 from dosimeter.errors import StateError
 from dosimeter.ledger import Ledger
-from dosimeter.recipe.budgets import Plan, opened, policies
+from dosimeter.recipe.accounts import opened
+from dosimeter.recipe.budgets import Plan, policies
 from dosimeter.recipe.reader import config_from
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, StopEarly
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dosimeter as dm
-from dosimeter.recipe.budgets import Account
+from dosimeter.recipe.accounts import Account
 from dosimeter.recipe.words import in_words
 from dosimeter.report import words as report
 from dosimeter.report.runs import read_run

@@ -22,7 +22,8 @@ import torch
 
 from dosimeter import __version__
 from dosimeter.recipe import words
-from dosimeter.recipe.budgets import Account, Plan, opened, policies
+from dosimeter.recipe.accounts import Account, opened
+from dosimeter.recipe.budgets import Plan, policies
 from dosimeter.recipe.config import Config, Signal
 from dosimeter.recipe.datasets import Records, load
 from dosimeter.recipe.folder import RunFolder, Saved

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import textwrap
 
-from dosimeter.recipe.budgets import Account
+from dosimeter.recipe.accounts import Account
 from dosimeter.recipe.config import Config
 from dosimeter.rounding import at_most, exact, shortened
 from dosimeter.training import History
