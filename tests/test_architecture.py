@@ -34,7 +34,7 @@ MAY_IMPORT = {
         "cli",
     },
 }
-"""What each folder may import of the others; errors, arguments and rounding are open to all."""
+"""What each folder may import of the others; the modules beside the folders are open to all."""
 
 
 def imported(path):

@@ -1,12 +1,14 @@
 """Every block of Python and every command in README and docs runs, and prints what it says."""
 
 import contextlib
+import inspect
 import io
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -135,6 +137,35 @@ def anchors(page):
     """The names of a page's headings, as they are made from their words."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_what_pages_say_of_defaults_and_menus_is_so():
+    """The two pages that speak of what the code does without being asked."""
+    from dosimeter.ledger import Ledger
+    from dosimeter.recipe.config import Budget, Signal
+
+    page = " ".join((ROOT / "docs" / "train-without-python.md").read_text().split())
+    default = Signal()
+    assert not default.public
+    said = f"private `{default.kind}` of the training records with `noise_multiplier = "
+    assert f"{said}{default.noise_multiplier:g}`" in page
+    assert "Only `Filter` and `Odometer` take menus" in (
+        ROOT / "docs" / "prices.md"
+    ).read_text().replace("\n", " ")
+    for other in (Ledger.create, Ledger.create_odometer, Ledger.create_blocks, Budget):
+        assert "menu" not in inspect.signature(other).parameters
+
+
+def test_what_to_install_is_said_as_it_works():
+    """Nothing is on a registry, so only the clone itself can be installed, with an extra it has."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for path in [*PAGES, *sorted((ROOT / "src").rglob("*.py"))]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"pip install ['\"]?dosimeter", text), path
+        for named in re.findall(r"pip install '\.\[([\w,]+)\]", text):
+            assert set(named.split(",")) <= set(extras), path
 
 
 def test_the_guarantee_table_names_tests_that_exist():

@@ -1,6 +1,7 @@
 """No figure that people read is kinder than the number behind it."""
 
 import math
+import re
 from fractions import Fraction
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dosimeter as dm
-from dosimeter.rounding import at_least, at_most, exact
+from dosimeter.accounting.guarantee import OdometerGuarantee
+from dosimeter.rounding import at_least, at_most, exact, shortened
 
 FINITE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 
@@ -39,6 +41,27 @@ def test_what_is_no_number_is_no_bound():
     assert at_most(math.nan) == at_most(math.inf) == "∞"
     assert at_most(0.0) == at_least(0.0) == "0"
     assert at_most(1.0) == exact(1.0) == "1"
+
+
+@given(st.floats(1e-6, 1e12))
+@example(1.0)
+@example(1.2345678901234567)
+@example(12345.678901234567)
+def test_a_reading_in_a_guarantee_is_shortened_upward_in_both_places(epsilon):
+    reading = OdometerGuarantee(epsilon, 1.25e-06, ("x",))
+    said = shortened(str(reading))
+    first, second = re.search(r"\((\S+), 1\.25e-06\)-DP.*e\^(\S+) Q", said).groups()
+    assert first == second
+    assert float(first) >= epsilon
+    assert len(first) <= max(8, len(f"{epsilon:.1f}"))
+    up = at_most(epsilon).replace(",", "")
+    assert said == str(reading).replace(repr(epsilon), up)
+
+
+def test_the_limit_of_a_guarantee_stays_as_it_was_set():
+    said = str(dm.Filter(3.00000049, 1e-6).guarantee())
+    assert shortened(said) == said
+    assert shortened("ex-post (much, 1)-DP") == "ex-post (much, 1)-DP"
 
 
 @pytest.mark.parametrize("spent", [0.2579061, 1.00000001, 2.9999999])

@@ -7,7 +7,10 @@ Needs nothing but the standard library, so that every part may say its figures t
 from __future__ import annotations
 
 import math
+import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+_READING = re.compile(r"^ex-post \((\d[\d.e+-]*), ")
 
 
 def at_most(value: float, *, padded: bool = False) -> str:
@@ -28,6 +31,21 @@ def at_least(value: float) -> str:
 def exact(value: float) -> str:
     """A limit or a delta in the fewest digits that name it and nothing near it."""
     return repr(float(value)).removesuffix(".0")
+
+
+def shortened(guarantee: str) -> str:
+    """A formal guarantee for people: an odometer's reading in it is rounded up, limits stay.
+
+    Guarantee:
+        What is said holds if what was given does: a reading e bounds every set of outcomes with
+        readings of at most e, for each e (docs/guarantees.md, point 1).
+    """
+    found = _READING.match(guarantee)
+    if found is None:
+        return guarantee
+    reading = found[1]
+    up = at_most(float(reading)).replace(",", "")
+    return guarantee.replace(f"({reading},", f"({up},").replace(f"e^{reading} ", f"e^{up} ")
 
 
 def _short(value: float, rounding: str, *, padded: bool) -> str:

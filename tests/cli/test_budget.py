@@ -229,7 +229,7 @@ class TestEnds:
         assert done.returncode == ExitCode.USAGE
         assert done.stderr == (
             "error: this command needs sqlalchemy, which is not installed; "
-            "pip install 'dosimeter[ledger]'\n"
+            "pip install '.[ledger]' in a clone of dosimeter\n"
         )
 
     def test_every_command_has_help(self) -> None:
@@ -262,3 +262,13 @@ def test_what_is_spent_is_said_rounded_up_and_what_is_left_down() -> None:
     assert float(one) >= spent
     assert float(other) <= left
     assert float(re.findall(r"([\d.]+)%", said)[0]) / 100 >= spent / 3.00000049
+
+
+def test_the_formal_guarantee_is_short_for_people_and_whole_for_programs() -> None:
+    run("create", "o", "--odometer", "--delta", "1e-6")
+    run("spend", "o", "--gaussian", "17")
+    whole = json.loads(run("show", "o", "--json").output)
+    assert f"ex-post ({whole['epsilon']!r}, 1e-06)-DP" in whole["guarantee"]
+    (said,) = re.findall(r"guarantee +ex-post \((\S+), 1e-06\)-DP", run("show", "o").output)
+    assert len(said) <= 5 < len(repr(whole["epsilon"]))
+    assert float(said) >= whole["epsilon"]

@@ -1,6 +1,7 @@
 """The demo runs, prints its table and writes a page that needs nothing else."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -24,7 +25,14 @@ def test_demo(tmp_path, monkeypatch):
         folder = page.parent / way.replace(" ", "-")
         history = json.loads((folder / "history.json").read_text())
         assert "-DP" in history["guarantee"]
-    assert text.count("<figure>") == 6
+        spent = history["epochs"][-1]["epsilon"]
+        (said,) = re.findall(rf"^{way} .*%.*\)  +([\d.]+)  ", done.stdout, re.MULTILINE)
+        assert spent <= float(said) <= spent + 0.001
+        if way != "adaptive noise":
+            (line,) = [line for line in done.stdout.splitlines() if line.startswith("In short: ")]
+            assert f"right for epsilon {said}," in line or f"% for {said}; no filter" in line
+    assert "Batch size (expected records a step), the same at every epoch: 256." in text
+    assert text.count("<figure>") == 5
     assert "certain before training began" in text
     assert "no limit was promised beforehand" in text
     again = CliRunner().invoke(app, ["report", *map(str, page.parent.glob("*-*"))])

@@ -39,6 +39,13 @@ def help_of(path: tuple[str, ...]) -> str:
     return done.output
 
 
+@pytest.mark.parametrize("path", list(commands()), ids="-".join)
+def test_one_letter_is_enough_to_ask_for_help(path):
+    short = CliRunner().invoke(app, [*path, "-h"], prog_name="dosimeter", env={"COLUMNS": "80"})
+    assert (short.exit_code, short.output) == (0, help_of(path))
+    assert "-h, --help" in short.output
+
+
 def examples(text: str) -> list[str]:
     """The commands under "Example:", those over two lines as one."""
     block = re.search(r"^  Example:\n((?:    .*\n)+)", text, re.MULTILINE)
@@ -56,6 +63,14 @@ def test_help_fits_a_screen(path):
     assert len(lines) <= LINES
     assert max(map(len, lines)) <= COLUMNS
     assert not any(line.rstrip().endswith("...") for line in lines if line.startswith("  "))
+
+
+@pytest.mark.parametrize("path", ALL, ids="-".join)
+def test_help_names_values_in_plain_words(path):
+    text = help_of(path)
+    assert not re.search(r"<\w|list\[|\bstr\b|\bfloat\b", text)
+    values = re.findall(r"^  (?:-\w, )?--[\w-]+ (\S+)", text, re.MULTILINE)
+    assert all(value == value.upper() for value in values), values
 
 
 @pytest.mark.parametrize(

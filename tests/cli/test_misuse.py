@@ -9,6 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+import dosimeter as dm
 from dosimeter.cli.app import app
 from dosimeter.ledger import Ledger
 from runs import history, save_run
@@ -32,10 +33,14 @@ CASES = [
     ("compare", 2, "missing option '--delta'"),
     ("report", 2, "missing argument 'folders"),
     ("budget show", 2, "missing argument 'name'"),
-    (PLAN, 2, "one of --noise-multiplier and --steps"),
+    (PLAN, 2, "one of --noise-multiplier and --steps, got neither"),
     ("compare --delta 1e-6 --steps 3", 2, "both --noise-multiplier and --steps"),
-    ("budget spend patients", 2, "exactly one of --gaussian"),
-    ("demo --repeats", 2, "'--repeats' requires an argument"),
+    ("budget spend patients", 2, "--zcdp, --cost, got none"),
+    ("budget spend patients --gaussian 1 --pure 1", 2, "--cost, got --gaussian, --pure"),
+    ("budget create x --delta 1e-6", 2, "either --epsilon or --odometer, got neither"),
+    ("budget create x --odometer --delta 1e-6 --block a", 2, "--block must come with --epsilon"),
+    ("demo --repeats", 2, "'--repeats' requires an argument; see dosimeter demo --help"),
+    ("budget spend patients --gaussian 2 --key", 2, "argument; see dosimeter budget spend --help"),
     # impossible numbers
     ("compare --delta one --steps 3", 2, "'--delta' must be a valid number, got 'one'"),
     (f"{COMPARE} --delta 0", 2, "delta must"),
@@ -49,18 +54,40 @@ CASES = [
     (f"{PLAN} --noise-multiplier 0", 2, "noise_multiplier must"),
     (f"{PLAN} --epsilon inf --steps 3", 2, "epsilon must"),
     (f"{PLAN} --delta 1 --steps 3", 2, "delta must"),
-    (f"{PLAN} --noise-multiplier 1 --steps 3", 2, "one of --noise-multiplier and --steps"),
+    (
+        f"{PLAN} --noise-multiplier 1 --steps 3",
+        2,
+        "one of --noise-multiplier and --steps, got both",
+    ),
     ("demo --repeats 0", 2, "'--repeats' must be greater than or equal to 1, got '0'"),
     ("budget create x --epsilon -1 --delta 1e-6", 2, "epsilon must"),
     ("budget create x --epsilon 1 --delta 2", 2, "delta must"),
-    ("budget create x --epsilon 1 --odometer --delta 1e-6", 2, "either --epsilon"),
+    (
+        "budget create x --epsilon 1 --odometer --delta 1e-6",
+        2,
+        "either --epsilon or --odometer, got both",
+    ),
     ("budget spend patients --gaussian 0", 2, "noise_multiplier must"),
     ("budget spend patients --gaussian 20 --count -3", 2, "count must"),
     ("budget spend patients --sampled-gaussian 0.1", 2, "must be SAMPLE_RATE,NOISE_MULTIPLIER"),
+    ("budget spend patients --sampled-gaussian 20,0.01", 2, "SAMPLE_RATE,NOISE_MULTIPLIER in this"),
+    ("budget spend patients --cost {", 2, 'such as \'{"kind": "gaussian", "noise_multiplier": 20}'),
+    ('budget spend patients --cost {"kind":"gaussian"}', 2, 'such as \'{"kind": "gaussian"'),
     ("budget spend patients --gaussian 20 --count 100000", 3, "spend at most"),
     ("budget history patients --last 0", 2, "'--last' must be greater than or equal to 1"),
     # names and files
-    ("budget show nobody", 4, "'nobody'"),
+    ("budget show nobody", 4, "got 'nobody'; dosimeter budget list shows those there are"),
+    ("budget show patient", 4, "got 'patient'; did you mean 'patients'?"),
+    ("budget spend patiens --gaussian 20", 4, "did you mean 'patients'?"),
+    (
+        "budget spend clicks --gaussian 20",
+        3,
+        "it was closed; it stays closed, and dosimeter budget",
+    ),
+    ("budget list --db sqlite://budgets.db", 2, "three slashes"),
+    ("budget list --db sqlite:/budgets.db", 2, "write sqlite:///budgets.db"),
+    ("budget create x --epsilon 1 --delta 1e-6 --db sqlite://x", 2, "write sqlite:///x"),
+    ("budget create x --epsilon 1 --delta 1e-6 --db sqlite://", 2, "url must name a file"),
     ("budget create patients --epsilon 1 --delta 1e-6", 4, "'patients'"),
     ("budget list --db nowhere.db", 6, "dosimeter budget create"),
     ("budget list --db page.html", 6, "not an SQLite database"),
@@ -70,6 +97,7 @@ CASES = [
     ("budget import picture.png", 2, "picture.png must be what dosimeter budget export wrote"),
     ("budget export patients -o page.html", 2, "page.html: file exists"),
     ("compare --delta 1e-6 --schedule nowhere.csv", 2, "nowhere.csv: no such file"),
+    ("compare --delta 1e-6 --schedule worng.csv", 2, "directory; did you mean 'wrong.csv'?"),
     ("compare --delta 1e-6 --schedule page.html", 2, "schedule must be a .csv or .json file"),
     ("compare --delta 1e-6 --schedule wrong.csv", 2, "row 1 must have exactly"),
     ("compare --delta 1e-6 --schedule wrong.json", 2, "wrong.json"),
@@ -78,6 +106,7 @@ CASES = [
     ("report nowhere", 2, "run must be a folder, got 'nowhere'"),
     ("report page.html", 2, "run must be a folder, got 'page.html'"),
     ("report empty", 2, "run must hold history.json"),
+    ("report .", 2, "the runs in it are broken, older, run"),
     ("report broken", 2, "must be JSON"),
     ("report older", 2, "version 7"),
     ("report run --out no/such/folder.html", 2, "out must be in a folder that exists"),
@@ -101,6 +130,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "broken" / "history.json").write_text("{")
     with Ledger.open("budgets.db") as ledger:
         ledger.create("patients", epsilon=1.0, delta=1e-6)
+        ledger.create_odometer("clicks", delta=1e-6)
+        ledger.close("clicks")
     return tmp_path
 
 
@@ -122,12 +153,12 @@ def test_one_line_and_a_code(line, code, way_out, folder):
 @pytest.mark.parametrize(
     ("module", "line", "install"),
     [
-        ("torch", "demo", "'dosimeter[torch]'"),
-        ("opendp", "demo", "'dosimeter[torch]'"),
-        ("sklearn", "demo", "'dosimeter[torch]'"),
-        ("matplotlib", f"{COMPARE} --plot x.svg", "'dosimeter[plot]'"),
-        ("sqlalchemy", "budget list", "'dosimeter[ledger]'"),
-        ("rich", "attack", "'dosimeter[cli]'"),
+        ("torch", "demo", "'.[torch]'"),
+        ("opendp", "demo", "'.[torch]'"),
+        ("sklearn", "demo", "'.[torch]'"),
+        ("matplotlib", f"{COMPARE} --plot x.svg", "'.[plot]'"),
+        ("sqlalchemy", "budget list", "'.[ledger]'"),
+        ("rich", "attack", "'.[cli]'"),
     ],
 )
 def test_what_is_not_installed_is_named(module, line, install, tmp_path):
@@ -143,7 +174,8 @@ def test_what_is_not_installed_is_named(module, line, install, tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        f"error: this command needs {module}, which is not installed; pip install {install}\n"
+        f"error: this command needs {module}, which is not installed; pip install {install} "
+        "in a clone of dosimeter\n"
     )
     assert not list(tmp_path.iterdir())
 
@@ -165,6 +197,23 @@ def test_plan_for_programs():
     assert plan["cost"] == {"kind": "gaussian", "noise_multiplier": 30.0}
     steps = {row["rule"]: row["steps"] for row in plan["rules"]}
     assert steps["filter"] < steps["filter with a menu"] <= steps["PLD, fixed beforehand"]
+
+
+def test_plan_says_which_gate_needs_which_noise():
+    """The noise of a menu is refused by a filter without one, and by a ledger."""
+    words = [*PLAN.split(), "--steps", "10"]
+    rules = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["rules"]
+    noise = {row["rule"]: row["noise_multiplier"] for row in rules}
+    assert not dm.Filter(3.0, 1e-6).admits(dm.Gaussian(noise["filter with a menu"]), 10)
+    table = CliRunner().invoke(app, words).stdout
+    for name, rule in (
+        ("filter with a menu", "filter with a menu"),
+        ("filter or ledger, no menu", "filter"),
+    ):
+        said = float(table.partition(f"\n{name}  ")[2].split()[0])
+        assert said == noise[rule]
+        gate = dm.Filter(3.0, 1e-6, menu=[dm.Gaussian(said)] if "with a" in name else None)
+        assert gate.admits(dm.Gaussian(said), 10)
 
 
 def test_attack_for_programs():

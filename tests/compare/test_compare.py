@@ -8,7 +8,7 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
-from dosimeter.accounting.classic import PldComposition, Validity
+from dosimeter.accounting.classic import PldComposition, RdpComposition, Validity
 from dosimeter.compare import compare, plan, read_schedule
 from dosimeter.compare.exact import ExactTotal
 from dosimeter.compare.plot import save_plot
@@ -195,9 +195,31 @@ class TestPlans:
 
     def test_the_least_noise(self):
         made = plan(3.0, DELTA, steps=500, sample_rate=0.02)
-        assert made.steps >= 500
-        assert made.steps <= 510
+        assert made.steps == 500
         assert made.cost.sample_rate == 0.02
+        assert 500 <= dm.Filter(3.0, DELTA, menu=[made.cost]).affordable(made.cost) <= 510
+
+    def test_the_least_noise_of_each_rule_is_its_own(self):
+        menu, plain, renyi, pld = plan(1.0, DELTA, steps=10).rows
+        noises = [row.cost.noise_multiplier for row in (pld, menu, renyi, plain)]
+        assert noises == sorted(noises)
+
+        def readings(noise):
+            rules = PldComposition(delta=DELTA), RdpComposition(delta=DELTA)
+            for rule in rules:
+                rule.spend(dm.Gaussian(noise), 10)
+            return [rule.epsilon for rule in rules]
+
+        for noise, enough in ((1.0, True), (0.998, False)):
+            cost = dm.Gaussian(plain.cost.noise_multiplier * noise)
+            assert dm.Filter(1.0, DELTA).admits(cost, 10) is enough
+            assert (readings(renyi.cost.noise_multiplier * noise)[1] <= 1.0) is enough
+        for noise in (1.005, 0.995):
+            assert (readings(pld.cost.noise_multiplier * noise)[0] <= 1.0) is (noise > 1)
+
+    def test_steps_that_no_noise_affords_are_refused(self):
+        with pytest.raises(ValueError, match="steps must be affordable with noise 10000, got 10"):
+            plan(0.01, DELTA, steps=10**15)
 
     def test_a_run_that_does_not_fit_is_zero_steps(self):
         assert plan(0.5, DELTA, cost=dm.Gaussian(1.0)).steps == 0

@@ -6,8 +6,10 @@ import pytest
 
 import dosimeter as dm
 from configs import changed
+from dosimeter.errors import StateError
 from dosimeter.ledger import Ledger
-from dosimeter.recipe.budgets import Plan, opened, policies
+from dosimeter.recipe.accounts import opened
+from dosimeter.recipe.budgets import Plan, policies
 from dosimeter.recipe.reader import config_from
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, StopEarly
 
@@ -58,6 +60,24 @@ def test_a_budget_that_pays_for_nothing_is_refused_with_the_nearest_that_pays_fo
     assert not dm.Filter(epsilon * 0.99, 1e-5).admits(cost, plan.steps)
     assert dm.Filter(0.05, 1e-5).admits(plan.cost(noise), plan.steps)
     assert not dm.Filter(0.05, 1e-5).admits(plan.cost(noise * 0.99), plan.steps)
+
+
+def test_a_refusal_says_the_very_limit_and_no_less_than_was_spent(tmp_path):
+    url = f"sqlite:///{tmp_path / 'budgets.db'}"
+    with Ledger.open(url) as ledger:
+        ledger.create("p", 0.30000049, 1e-6)
+        spent = ledger["p"].spend(dm.Gaussian(20)).epsilon
+    budget = {"kind": "ledger", "epsilon": None, "delta": None, "ledger": url, "name": "p"}
+    asked = config(budget=budget, training={"noise_multiplier": 2.00000049})
+    with opened(asked) as account, pytest.raises(ValueError, match=r"budget\.name must") as caught:
+        Plan(asked, records=120).lasts(account)
+    said = str(caught.value)
+    assert "noise_multiplier 2.00000049" in said
+    assert "got epsilon 0.30000049, of which" in said
+    assert spent <= float(said.split("of which ")[1].split()[0]) < 1.01 * spent
+    with opened(asked) as account, pytest.raises(StateError) as caught:
+        account.require_spent_from(None, spent)
+    assert float(str(caught.value).split("epsilon ")[1].split()[0]) >= spent
 
 
 def test_epochs_that_no_noise_fits_are_said_to():

@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dosimeter as dm
-from dosimeter.recipe.budgets import Account
+from dosimeter.recipe.accounts import Account
 from dosimeter.recipe.words import in_words
+from dosimeter.report import words as report
+from dosimeter.report.runs import read_run
 from dosimeter.rounding import at_most
+from runs import save_run
 
 
 @given(st.floats(1e-6, 250))
@@ -32,6 +35,16 @@ def test_an_odometer_is_read_at_its_end():
     account = Account(odometer, "odometer", None, 1e-6)
     assert f"(e^{at_most(odometer.epsilon)})" in in_words(account)
     assert "It holds over all outcomes with no larger reading (ex-post)." in in_words(account)
+
+
+def test_neighbours_are_named_as_in_the_formal_guarantee_and_the_report(tmp_path):
+    """Adding a record and removing one, in both directions: what the proofs are about."""
+    gate = dm.Filter(4.0, 1e-5)
+    assert "add/remove one record" in str(gate.guarantee())
+    words = in_words(Account(gate, "filter", 4.0, 1e-5))
+    reported = report.in_words(read_run(save_run(tmp_path / "run")))
+    for said in (words, reported):
+        assert "had any one record been added or removed, and the other way round." in said
 
 
 def test_nothing_is_promised_after_an_infinite_spend():

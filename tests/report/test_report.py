@@ -145,6 +145,11 @@ class TestPage:
         assert text.count("<tr><td>") == 12 + 8
         assert "1,020 ± 20 of 1,437" in text
 
+    def test_the_formal_reading_is_short_and_rounded_up(self, report):
+        text = report((history(4, ODOMETER.replace("1.25", "1.2345678901234567")), None))
+        assert "Formally: ex-post (1.235, 1e-05)-DP" in text
+        assert "1.23456" not in text
+
     def test_stands_alone(self, report):
         text = report((history(), None))
         parsed = Structure()
@@ -174,6 +179,24 @@ class TestPage:
         assert text.count("<figure>") == 3
         assert "<th>accuracy</th>" not in text
         assert "nan" not in text.lower()
+
+    def test_what_never_changes_is_said_in_a_line_instead_of_a_plot(self, report):
+        level = history(noise_multiplier=2.5, batch_size=256)
+        text = report((level, None))
+        assert text.count("<figure>") == 4
+        assert "Noise (noise multiplier), the same at every epoch: 2.5.</p>" in text
+        assert "Batch size (expected records a step), the same at every epoch: 256.</p>" in text
+        other = history(noise_multiplier=4.0, batch_size=256)
+        text = report((level, {"name": "a<b"}), (other, {"name": "c"}), (history(0), None))
+        assert "the same at every epoch: a&lt;b 2.5, c 4.</p>" in text
+        assert text.count("<figure>") == 4
+
+    def test_what_changes_in_one_run_is_drawn_for_all(self, report):
+        level = history(noise_multiplier=2.5, batch_size=256)
+        text = report((level, {"name": "level"}), (history(), {"name": "moving"}))
+        assert text.count("<figure>") == 6
+        assert "the same at every epoch" not in text
+        assert "level, epoch 1: noise multiplier 2.5" in text
 
     def test_an_infinite_epsilon_is_not_drawn_but_said(self, report):
         past = history(6)
@@ -216,9 +239,29 @@ class TestPage:
         assert "of 0.1" not in text
         assert "night" in text
         assert "there is no privacy" in text
-        text = report((past, {**claims, "epsilon": spent}))
+        text = report((past, {**claims, "limit": 2 * spent, "epsilon": spent}))
         assert "little was spent" in text
         assert "run.json was written" not in text
+
+    def test_a_limit_below_what_was_spent_claims_nothing(self, report):
+        past = history(8)
+        spent = past["epochs"][-1]["epsilon"]
+        claims = {"in_words": "all is well", "kind": "filter", "delta": 1e-5, "epsilon": spent}
+        text = report((past, {**claims, "limit": 0.99 * spent}))
+        assert "all is well" not in text
+        assert "Nothing is claimed here: ε = 1.415 was spent, more than the limit" in text
+        assert "Formally" not in text
+        text = report((past, {**claims, "limit": spent}))
+        assert "all is well" in text
+        assert "Formally" in text
+
+    def test_own_words_do_not_cover_an_infinite_epsilon(self, report):
+        text = report((history(3, ODOMETER, epsilon=math.inf), {"in_words": "all is well"}))
+        assert "all is well" not in text
+        assert "Nothing is guaranteed" in text
+
+    def test_names_that_are_no_text_are_shown_by_their_codes(self, report):
+        assert "a\\ud800b" in report((history(), {"name": "a\ud800b"}))
 
     @pytest.mark.parametrize("value", [1e308, 1.7976931348623157e308, 5e-324])
     def test_figures_near_the_end_of_floats(self, value, report):

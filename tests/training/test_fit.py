@@ -235,6 +235,14 @@ def test_the_plot_has_four_panels(run):
     ]
 
 
+def test_the_limit_in_a_plot_is_the_one_that_was_set(run):
+    pytest.importorskip("matplotlib")
+    from dosimeter.training.plots import plot
+
+    figure = plot({"run": run()}, limit=3.00000049)
+    assert [text.get_text() for text in figure.axes[1].texts] == [" limit 3.00000049"]
+
+
 def test_averaged_iterate(build, train):
     parts = build()
     average = AveragedIterate(parts.engine, parts.base, decay=1.0)

@@ -15,13 +15,17 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demo.demo)
-app.command("compare")(compare.compare)
-app.command("plan")(plan.plan)
-app.command("attack")(attack.attack)
-app.command("train")(train.train)
-app.command("report")(report.report)
+for command in (
+    demo.demo,
+    compare.compare,
+    plan.plan,
+    attack.attack,
+    train.train,
+    report.report,
+):
+    app.command(cls=outcome.Command)(command)
 app.add_typer(budget.app, name="budget")
 
 

@@ -14,7 +14,7 @@ import typer
 
 from dosimeter.cli.costs import cost_from
 from dosimeter.cli.database import DEFAULT_DB, Db, opened
-from dosimeter.cli.outcome import EXIT_CODES, ExitCode, print_json
+from dosimeter.cli.outcome import EXIT_CODES, Command, ExitCode, print_json
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,22 +32,29 @@ Example:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Name = Annotated[str, typer.Argument(help="Name of the budget.")]
-Purpose = Annotated[str, typer.Option(help="What for, in words.")]
-Actor = Annotated[str, typer.Option(envvar=["DOSIMETER_ACTOR", "USER"], help="Who.")]
+Purpose = Annotated[str, typer.Option(metavar="WORDS", help="What for, in words.")]
+Actor = Annotated[
+    str, typer.Option(metavar="NAME", envvar=["DOSIMETER_ACTOR", "USER"], help="Who.")
+]
 
 
-@app.command()
+@app.command(cls=Command)
 def create(
     name: Name,
-    delta: Annotated[float, typer.Option(help="Delta of the guarantee.")],
+    delta: Annotated[float, typer.Option(metavar="NUMBER", help="Delta of the guarantee.")],
     epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon never to be passed; none for an odometer.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Epsilon never to be passed; none for an odometer."),
     ] = None,
     odometer: Annotated[bool, typer.Option("--odometer", help="Only read, no limit.")] = False,
-    approx_delta: Annotated[float, typer.Option(help="Cap on the deltas of costs.")] = 0.0,
+    approx_delta: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Cap on the deltas of costs.")
+    ] = 0.0,
     block: Annotated[
         list[str] | None,
-        typer.Option(help="Make NAME/BLOCK for a part of the data; repeat for each part."),
+        typer.Option(
+            metavar="BLOCK", help="Make NAME/BLOCK for a part of the data; repeat for each part."
+        ),
     ] = None,
     purpose: Purpose = "",
     actor: Actor = "",
@@ -63,8 +70,11 @@ def create(
     """
     from dosimeter.cli import tables
 
-    if odometer == (epsilon is not None) or (odometer and block):
-        raise ValueError("budget must have either --epsilon (and blocks if you like) or --odometer")
+    if odometer == (epsilon is not None):
+        got = "both" if odometer else "neither"
+        raise ValueError(f"budget must have either --epsilon or --odometer, got {got}")
+    if odometer and block:
+        raise ValueError(f"--block must come with --epsilon, got --odometer and block {block[0]!r}")
     with opened(db, make=True) as ledger:
         note: dict[str, Any] = dict(approx_delta=approx_delta, purpose=purpose, actor=actor)
         if epsilon is None:
@@ -79,7 +89,7 @@ def create(
             tables.print_budgets([budget.statement() for budget in made])
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_budgets(db: Db = DEFAULT_DB, as_json: Json = False) -> None:
     """List the budgets.
 
@@ -99,7 +109,7 @@ def list_budgets(db: Db = DEFAULT_DB, as_json: Json = False) -> None:
                 typer.echo("no budgets yet; dosimeter budget create makes one", err=True)
 
 
-@app.command()
+@app.command(cls=Command)
 def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
     """Show one budget: what is spent, and what it still affords.
 
@@ -129,7 +139,7 @@ def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
                 typer.echo(f"affordable  {affordable:,} more of {last.priced()}")
 
 
-@app.command()
+@app.command(cls=Command)
 def spend(
     names: Annotated[list[str], typer.Argument(help="Names; all are spent from, or none.")],
     gaussian: Annotated[
@@ -147,8 +157,10 @@ def spend(
     ] = None,
     zcdp: Annotated[str | None, typer.Option(metavar="RHO[,XI]", help="Concentrated DP.")] = None,
     cost: Annotated[str | None, typer.Option(metavar="JSON", help="A cost as JSON.")] = None,
-    count: Annotated[int, typer.Option(help="How many runs.")] = 1,
-    key: Annotated[str | None, typer.Option(help="A retry with the same key spends once.")] = None,
+    count: Annotated[int, typer.Option(metavar="COUNT", help="How many runs.")] = 1,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
+    ] = None,
     purpose: Purpose = "",
     actor: Actor = "",
     db: Db = DEFAULT_DB,
@@ -183,10 +195,12 @@ def spend(
                 tables.print_receipt(receipt)
 
 
-@app.command()
+@app.command(cls=Command)
 def history(
     name: Name,
-    last: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many entries.")] = 20,
+    last: Annotated[
+        int, typer.Option(metavar="COUNT", min=1, max=1_000_000, help="How many entries.")
+    ] = 20,
     db: Db = DEFAULT_DB,
     as_json: Json = False,
 ) -> None:
@@ -207,7 +221,7 @@ def history(
             tables.print_entries(entries)
 
 
-@app.command()
+@app.command(cls=Command)
 def verify(
     names: Annotated[list[str] | None, typer.Argument(help="Names; all by default.")] = None,
     db: Db = DEFAULT_DB,
@@ -230,7 +244,7 @@ def verify(
             raise typer.Exit(ExitCode.DOES_NOT_VERIFY)
 
 
-@app.command()
+@app.command(cls=Command)
 def close(name: Name, purpose: Purpose = "", actor: Actor = "", db: Db = DEFAULT_DB) -> None:
     """Stop a budget for good; it stays readable.
 
@@ -243,10 +257,12 @@ def close(name: Name, purpose: Purpose = "", actor: Actor = "", db: Db = DEFAULT
         typer.echo(f"{name}: closed")
 
 
-@app.command()
+@app.command(cls=Command)
 def export(
     name: Name,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A new file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file.")
+    ] = None,
     move: Annotated[
         bool, typer.Option("--move", help="Close it here, to go on in another ledger.")
     ] = False,
@@ -266,7 +282,7 @@ def export(
                 target.write(line + "\n")
 
 
-@app.command("import")
+@app.command("import", cls=Command)
 def import_budget(
     source: Annotated[Path, typer.Argument(help="A file that export wrote, or - for input.")],
     db: Db = DEFAULT_DB,

@@ -11,30 +11,39 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dosimeter.cli.outcome import print_json
+from dosimeter.nearest import nearest
 
 if TYPE_CHECKING:
     from dosimeter.compare import Comparison
     from dosimeter.compare.schedule import Schedule
 
+_SCHEDULES = (".csv", ".json")
+
 
 def compare(
-    delta: Annotated[float, typer.Option(help="The delta of every epsilon.")],
+    delta: Annotated[float, typer.Option(metavar="NUMBER", help="The delta of every epsilon.")],
     sample_rate: Annotated[
-        float | None, typer.Option(help="Probability that a record joins a step; 1 for all.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Probability that a record joins a step; 1 for all."),
     ] = None,
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="Noise over sensitivity of a step.")
+        float | None, typer.Option(metavar="NUMBER", help="Noise over sensitivity of a step.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="How many steps.")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="COUNT", help="How many steps.")] = None,
     schedule: Annotated[
         Path | None,
-        typer.Option(help="CSV or JSON: steps, sample_rate, noise_multiplier per row."),
+        typer.Option(
+            metavar="FILE", help="CSV or JSON: steps, sample_rate, noise_multiplier per row."
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Write a picture: .png, .svg, .pdf or .html.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a picture: .png, .svg, .pdf or .html."),
     ] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write every reading as CSV.")] = None,
-    points: Annotated[int, typer.Option(help="At how many moments to read.")] = 40,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every reading as CSV.")
+    ] = None,
+    points: Annotated[int, typer.Option(metavar="COUNT", help="At how many moments to read.")] = 40,
     menu: Annotated[bool, typer.Option(help="Price menus as well (takes seconds).")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
@@ -89,9 +98,18 @@ def _schedule(
 
     if file is not None:
         if not rate is noise is steps is None:
-            raise ValueError("schedule must not be given together with a mechanism")
+            raise ValueError(
+                "schedule must not be given together with a mechanism, got --schedule and some of "
+                "--sample-rate, --noise-multiplier and --steps"
+            )
         try:
             return read_schedule(file)
+        except FileNotFoundError as error:
+            there = sorted(path.name for path in file.parent.glob("*") if path.suffix in _SCHEDULES)
+            close = nearest(file.name, there)
+            if close:
+                error.add_note(f"did you mean {str(file.with_name(close))!r}?")
+            raise
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{file} must be text of its kind, got {error}") from error
     if noise is None or steps is None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ OPTIONS = {
 }
 """The option, the kind of plain cost it makes, and the numbers it takes, comma-separated."""
 
+_EXAMPLE = """'{"kind": "gaussian", "noise_multiplier": 20}'"""
+
 
 def cost_from(options: dict[str, str | None]) -> Cost:
     """The cost that exactly one of the options describes.
@@ -30,11 +33,16 @@ def cost_from(options: dict[str, str | None]) -> Cost:
 
     given = {name: text for name, text in options.items() if text is not None}
     if len(given) != 1:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise ValueError(f"cost must be given by exactly one of {names}, got {len(given)}")
+        got = _options(given) or "none"
+        raise ValueError(f"cost must be given by exactly one of {_options(options)}, got {got}")
     ((name, text),) = given.items()
     if name == "cost":
-        return from_plain(json.loads(text))
+        try:
+            return from_plain(json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"--cost must be JSON such as {_EXAMPLE}, got {text}: {error}"
+            ) from error
     kind, fields = OPTIONS[name]
     try:
         numbers = [float(part) for part in text.split(",")]
@@ -43,7 +51,14 @@ def cost_from(options: dict[str, str | None]) -> Cost:
     if name == "zcdp" and len(numbers) == 1:
         numbers.append(0.0)
     if len(numbers) != len(fields):
-        raise ValueError(
-            f"--{name.replace('_', '-')} must be {','.join(fields).upper()}, got {text!r}"
-        )
-    return from_plain({"kind": kind, **dict(zip(fields, numbers, strict=True))})
+        raise ValueError(f"{_options([name])} must be {','.join(fields).upper()}, got {text!r}")
+    try:
+        return from_plain({"kind": kind, **dict(zip(fields, numbers, strict=True))})
+    except ValueError as error:
+        if len(fields) > 1:
+            error.add_note(f"{_options([name])} takes {','.join(fields).upper()} in this order")
+        raise
+
+
+def _options(names: Iterable[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

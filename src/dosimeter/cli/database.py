@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dosimeter.nearest import nearest
+
 if TYPE_CHECKING:
     from dosimeter.ledger import Ledger
 
@@ -17,6 +19,7 @@ Db = Annotated[
     str,
     typer.Option(
         "--db",
+        metavar="URL",
         envvar="DOSIMETER_DB",
         help="Database URL, or the path of an SQLite file.",
     ),
@@ -27,12 +30,34 @@ DEFAULT_DB = "sqlite:///budgets.db"
 @contextmanager
 def opened(db: str, *, make: bool = False) -> Iterator[Ledger]:
     """The ledger; a file that is not there is made only where budgets are put in."""
-    from dosimeter.ledger import Ledger
+    from dosimeter.ledger import BudgetClosed, BudgetNotFound, Ledger
 
-    if not make:
+    if make:
+        _require_three_slashes(db)
+    else:
         require_there(db, "--db")
     with Ledger.open(db) as ledger:
-        yield ledger
+        try:
+            yield ledger
+        except BudgetNotFound as error:
+            error.add_note(_known(str(error.args[0]), ledger))
+            raise
+        except BudgetClosed as error:
+            error.add_note(
+                "it stays closed, and dosimeter budget history says why; spend from another, whose "
+                "epsilon adds to this one, or in the ledger that it was moved to"
+            )
+            raise
+
+
+def _known(name: str, ledger: Ledger) -> str:
+    """What to write instead of a name that no budget has."""
+    names = list(ledger)
+    close = nearest(name, names)
+    if close:
+        return f"did you mean {close!r}?"
+    shows = "list shows those there are" if names else "create makes the first one"
+    return f"dosimeter budget {shows}"
 
 
 def require_there(db: str, option: str) -> None:
@@ -44,11 +69,21 @@ def require_there(db: str, option: str) -> None:
     """
     from dosimeter.ledger import LedgerUnavailable
 
+    _require_three_slashes(db)
     file = _file(db)
     if file is not None and not file.exists():
         raise LedgerUnavailable(
             f"database must exist, got {str(file)!r}; name it by {option} or DOSIMETER_DB, or make "
             "one with dosimeter budget create"
+        )
+
+
+def _require_three_slashes(db: str) -> None:
+    scheme, found, rest = db.partition(":/")
+    path = rest.lstrip("/")
+    if scheme.startswith("sqlite") and found and path and not rest.startswith("//"):
+        raise ValueError(
+            f"database must have three slashes before its path, got {db!r}; write {scheme}:///{path}"
         )
 
 

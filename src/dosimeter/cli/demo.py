@@ -10,8 +10,12 @@ import typer
 
 
 def demo(
-    repeats: Annotated[int, typer.Option(min=1, max=1000, help="How often to train each way.")] = 8,
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("dosimeter-demo"),
+    repeats: Annotated[
+        int, typer.Option(metavar="COUNT", min=1, max=1000, help="How often to train each way.")
+    ] = 8,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write.")] = Path(
+        "dosimeter-demo"
+    ),
 ) -> None:
     """Train on digits privately in three ways, and write a report.
 
@@ -25,15 +29,16 @@ def demo(
     if out.exists() and not out.is_dir():
         raise ValueError(f"out must be a folder, got {str(out)!r}, which is a file")
     from dosimeter.cli import tables
-    from dosimeter.cli.digits import WAYS, row, save, train
+    from dosimeter.cli.digits import WAYS, conclusion, row, save, train
     from dosimeter.report import write
 
     results = {way: train(way, repeats) for way in WAYS}
     write([save(way, histories, out) for way, histories in results.items()], out / "report.html")
     tables.print_table(
         f"\nDigits, each way trained {'once' if repeats == 1 else f'{repeats} times'}",
-        ("way", "test accuracy", "epsilon spent", "epochs"),
+        ("way", "test accuracy", "epsilon, at most", "epochs"),
         [row(way, histories) for way, histories in results.items()],
     )
+    typer.echo(f"\n{conclusion(results)}")
     typer.echo("\nOpen the report in a browser:")
     typer.echo(f"  {(out / 'report.html').resolve().as_uri()}")

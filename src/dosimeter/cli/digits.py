@@ -26,7 +26,7 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.data import read_digits
-from dosimeter.rounding import at_most
+from dosimeter.rounding import at_most, exact
 from dosimeter.training import AdaptNoise, CorrectCount, History, Policy, StopEarly, fit
 
 EPSILON, DELTA = 4.0, 1e-5
@@ -112,16 +112,32 @@ def train(way: Way, repeats: int) -> list[History]:
 
 
 def row(way: Way, histories: list[History]) -> tuple[str, str, str, str]:
-    """The figures of one way: means, with the range over its runs."""
+    """The figures of one way: means with the range over its runs, and the largest epsilon."""
     accuracy = [100 * (history.accuracy or 0.0) for history in histories]
-    epsilon = [history.epsilon for history in histories]
     epochs = [len(history) for history in histories]
     return (
         way.name,
         f"{statistics.mean(accuracy):.1f} % ({min(accuracy):.1f} to {max(accuracy):.1f})",
-        f"{at_most(statistics.mean(epsilon))} (at most {at_most(max(epsilon))})",
+        _spent(histories),
         f"{statistics.mean(epochs):.0f} ({min(epochs)} to {max(epochs)})",
     )
+
+
+def conclusion(results: dict[Way, list[History]]) -> str:
+    """What the three ways showed, in a line."""
+    fixed, _, stopped = results.values()
+    return (
+        f"In short: early stopping got {_mean(stopped)} right for epsilon {_spent(stopped)}, fixed "
+        f"noise {_mean(fixed)} for {_spent(fixed)}; no filter passed its limit of {exact(EPSILON)}."
+    )
+
+
+def _mean(histories: list[History]) -> str:
+    return f"{statistics.mean(100 * (history.accuracy or 0.0) for history in histories):.1f} %"
+
+
+def _spent(histories: list[History]) -> str:
+    return at_most(max(history.epsilon for history in histories))
 
 
 def save(way: Way, histories: list[History], folder: Path) -> Path:
@@ -131,8 +147,8 @@ def save(way: Way, histories: list[History], folder: Path) -> Path:
     note = way.explained
     if len(histories) > 1:
         note += (
-            f" Trained {len(histories)} times: accuracy {accuracy}, ε {epsilon}. Shown is the run "
-            "of median accuracy."
+            f" Trained {len(histories)} times: accuracy {accuracy}, ε at most {epsilon}. Shown is "
+            "the run of median accuracy."
         )
     run = folder / way.name.replace(" ", "-")
     run.mkdir(parents=True, exist_ok=True)

@@ -12,10 +12,10 @@ import math
 import sys
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 UsageError: Any = typer.BadParameter.__bases__[0]
 """What wrong options and commands raise; Typer does not export it by name."""
@@ -74,17 +74,50 @@ class Root(TyperGroup):
         except Exception as error:
             if len(asked) < len(given):
                 raise
-            code = tell(error)
+            code = tell(error, self._page(asked))
         sys.exit(code or ExitCode.DONE)
 
+    def _page(self, words: Sequence[str]) -> str:
+        """The command that words name, as far as they name one."""
+        path, command = ["dosimeter"], cast(Any, self)
+        for word in words:
+            command = getattr(command, "commands", {}).get(word)
+            if command is None:
+                break
+            path.append(word)
+        return " ".join(path)
 
-def tell(error: Exception) -> int:
-    """Prints one line about an error; returns the exit code."""
+
+class Command(TyperCommand):
+    """A command whose help names its arguments without their types in Python."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the arguments and the options into the help."""
+        found: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                argument = param.param_type_name == "argument"
+                name = record[0].partition(" <")[0] if argument else record[0]
+                found[param.param_type_name].append((name, record[1]))
+        for kind, rows in found.items():
+            if rows:
+                with formatter.section(f"{kind.capitalize()}s"):
+                    formatter.write_dl(rows)
+
+
+def tell(error: Exception, page: str) -> int:
+    """Prints one line about an error; returns the exit code.
+
+    Args:
+        error: What was raised; its notes say the way out where the message does not.
+        page: The command whose help to name if the error does not know it.
+    """
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(str(error), err=True)
         return ExitCode.USAGE
     if isinstance(error, UsageError):
-        line, code = _misuse(error), ExitCode.USAGE
+        line, code = _misuse(error, page), ExitCode.USAGE
     elif isinstance(error, typer.Abort):
         line, code = "aborted; nothing more was done", ExitCode.CRASHED
     elif isinstance(error, ModuleNotFoundError):
@@ -97,18 +130,19 @@ def tell(error: Exception) -> int:
         elif isinstance(error, OSError) and error.strerror:
             named = f"{error.filename}: " if error.filename else ""
             line = f"{named}{error.strerror.lower()}"
+        line = "; ".join([line, *getattr(error, "__notes__", [])])
     typer.echo(f"error: {_one_line(line)}", err=True)
     return code
 
 
-def _misuse(error: Any) -> str:
+def _misuse(error: Any, page: str) -> str:
     """What was wrong with the words of a command, and where to read how they go."""
     message = _condition(error) or error.format_message()
     options = sorted(getattr(error, "possibilities", None) or [])
     if options:
         message = f"{error.message}. Did you mean {' or '.join(options)}?"
     text = message[0].lower() + message[1:].strip().rstrip(".").replace(". Did", "; did")
-    command = "dosimeter" if error.ctx is None else error.ctx.command_path
+    command = page if error.ctx is None else error.ctx.command_path
     return (text if text.endswith("?") else f"{text};") + f" see {command} --help"
 
 
@@ -124,7 +158,8 @@ def _condition(error: Any) -> str | None:
 
 def _missing(error: ModuleNotFoundError) -> str:
     module = (error.name or "").split(".")[0]
-    wanted = f"'dosimeter[{_EXTRAS[module]}]'" if module in _EXTRAS else module
+    extra = _EXTRAS.get(module)
+    wanted = f"'.[{extra}]' in a clone of dosimeter" if extra else module
     return f"this command needs {module}, which is not installed; pip install {wanted}"
 
 

@@ -12,25 +12,32 @@ from dosimeter.cli.outcome import print_json
 if TYPE_CHECKING:
     from dosimeter.compare import Plan
 
+_GATES = {"filter": "filter or ledger, no menu"}
+"""What people may not take a rule's name to mean."""
+
 
 def plan(
-    epsilon: Annotated[float, typer.Option(help="Epsilon of the budget.")],
-    delta: Annotated[float, typer.Option(help="Delta of the budget.")],
+    epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Epsilon of the budget.")],
+    delta: Annotated[float, typer.Option(metavar="NUMBER", help="Delta of the budget.")],
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="Count the steps that this noise allows; or")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Count the steps that this noise allows; or"),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="find the least noise that allows this many steps.")
+        int | None,
+        typer.Option(metavar="COUNT", help="find the least noise that allows this many steps."),
     ] = None,
     sample_rate: Annotated[
-        float, typer.Option(help="Probability that a record joins a step; 1 for all.")
+        float,
+        typer.Option(metavar="NUMBER", help="Probability that a record joins a step; 1 for all."),
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Count the steps a budget affords, or find the noise they need.
 
     One row for each way of accounting: those with full adaptivity, and those that hold only if
-    everything is fixed beforehand. Small sample rates take up to a minute.
+    everything is fixed beforehand. Without a menu a filter needs more noise, and a ledger and
+    dosimeter train have no menus. Small sample rates take up to a minute.
 
     \b
     Example:
@@ -42,14 +49,17 @@ def plan(
     from dosimeter.compare.schedule import mechanism
 
     if (noise_multiplier is None) == (steps is None):
-        raise ValueError("plan must be given one of --noise-multiplier and --steps")
+        got = "neither" if steps is None else "both"
+        raise ValueError(f"plan must be given one of --noise-multiplier and --steps, got {got}")
     cost = None if noise_multiplier is None else mechanism(sample_rate, noise_multiplier)
     with spinning("pricing"):
         made = planned(epsilon, delta, cost=cost, steps=steps, sample_rate=sample_rate)
     if as_json:
         print_json(_plain(made))
+    elif steps is None:
+        _print_steps(made)
     else:
-        _print(made)
+        _print_noise(made, sample_rate)
 
 
 def _plain(made: Plan) -> dict[str, object]:
@@ -60,22 +70,59 @@ def _plain(made: Plan) -> dict[str, object]:
         "delta": made.delta,
         "cost": to_plain(made.cost),
         "rules": [
-            {"rule": row.rule, "validity": row.validity.name.lower(), "steps": row.steps}
+            {
+                "rule": row.rule,
+                "validity": row.validity.name.lower(),
+                "steps": row.steps,
+                "noise_multiplier": to_plain(row.cost)["noise_multiplier"],
+            }
             for row in made.rows
         ],
     }
 
 
-def _print(made: Plan) -> None:
+def _print_steps(made: Plan) -> None:
     from dosimeter.cli import tables
-    from dosimeter.rounding import exact
 
     most = max(row.steps for row in made.rows)
     tables.print_rules(
-        f"{made.cost} within ({exact(made.epsilon)}, {exact(made.delta)})",
+        f"{made.cost} within {_budget(made)}",
         ("steps", "share"),
         [
-            (row.rule, f"{row.steps:,}", f"{row.steps / most:.1%}" if most else "", row.validity)
+            (
+                _GATES.get(row.rule, row.rule),
+                f"{row.steps:,}",
+                f"{row.steps / most:.1%}" if most else "",
+                row.validity,
+            )
             for row in made.rows
         ],
     )
+
+
+def _print_noise(made: Plan, sample_rate: float) -> None:
+    from dosimeter.cli import tables
+    from dosimeter.rdp.plain import to_plain
+    from dosimeter.rounding import at_most, exact
+
+    noises = [to_plain(row.cost)["noise_multiplier"] for row in made.rows]
+    tables.print_rules(
+        f"least noise for {made.steps:,} steps at sample rate {exact(sample_rate)} "
+        f"within {_budget(made)}",
+        ("noise multiplier", "ratio"),
+        [
+            (
+                _GATES.get(row.rule, row.rule),
+                exact(noise),
+                at_most(noise / min(noises), padded=True),
+                row.validity,
+            )
+            for row, noise in zip(made.rows, noises, strict=True)
+        ],
+    )
+
+
+def _budget(made: Plan) -> str:
+    from dosimeter.rounding import exact
+
+    return f"({exact(made.epsilon)}, {exact(made.delta)})"

@@ -13,7 +13,9 @@ def report(
     folders: Annotated[
         list[Path], typer.Argument(help="Folders of runs: each holds a history.json.")
     ],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
 ) -> None:
     """Write one HTML page that shows and compares runs.
 

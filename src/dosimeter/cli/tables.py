@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dosimeter.cli.costs import OPTIONS
-from dosimeter.rounding import at_least, at_most, exact
+from dosimeter.rounding import at_least, at_most, exact, shortened
 
 if TYPE_CHECKING:
     from dosimeter.accounting.classic import Validity
@@ -59,7 +59,7 @@ def print_statement(one: Statement, guarantee: str) -> None:
         ("delta", _delta(one)),
         ("entries", f"{one.entries:,}"),
         ("head", one.head),
-        ("guarantee", guarantee),
+        ("guarantee", shortened(guarantee)),
     ]
     for label, value in lines:
         _console().print(Text(f"{label:<11} ") + _text(value), soft_wrap=True)

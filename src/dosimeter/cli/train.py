@@ -94,7 +94,7 @@ def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any], config: Path) -> None:
-    from dosimeter.rounding import at_most, exact
+    from dosimeter.rounding import at_most, exact, shortened
 
     of = "" if result["limit"] is None else f" of {exact(result['limit'])}"
     right = result["accuracy"]
@@ -103,7 +103,7 @@ def _print(result: dict[str, Any], config: Path) -> None:
         f"{result['epochs']} epochs, {result['steps']} steps, "
         f"epsilon {at_most(result['epsilon'])}{of}{accuracy}; ended because {result['ended']}"
     )
-    typer.echo(f"guarantee: {result['guarantee']}")
+    typer.echo(f"guarantee: {shortened(result['guarantee'])}")
     typer.echo(f"results are in {result['folder']}; guarantee.txt says what is promised")
     typer.echo(f"report: {(Path(result['folder']) / 'report.html').resolve().as_uri()}")
     if not result["finished"]:

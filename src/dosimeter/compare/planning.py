@@ -8,6 +8,8 @@ what was seen.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dosimeter import arguments
@@ -24,32 +26,49 @@ from dosimeter.rounding import exact
 
 _MOST_NOISE = 1e4
 _MOST_STEPS = 2**40
+_RULES = (
+    ("filter with a menu", Validity.FILTER),
+    ("filter", Validity.FILTER),
+    ("Rényi, tight", Validity.FIXED),
+    ("PLD, fixed beforehand", Validity.FIXED),
+)
 
 
 @dataclass(frozen=True)
 class Row:
-    """How many steps one rule affords."""
+    """What one rule affords.
+
+    Attributes:
+        rule: Its name.
+        validity: When it holds.
+        cost: The mechanism; where noise was sought, that with the least for this rule.
+        steps: The most runs of it; where noise was sought, as many as were wanted.
+    """
 
     rule: str
     validity: Validity
+    cost: Cost
     steps: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A mechanism, and how many runs of it each rule affords within a budget.
+    """A mechanism and how many runs of it fit within a budget, under each rule.
 
     Attributes:
-        cost: The mechanism.
         epsilon: The budget.
         delta: The budget.
-        rows: Menu filter, mixture filter, tight Rényi and exact accounting.
+        rows: Menu filter, mixture filter (as a ledger has), tight Rényi and exact accounting.
     """
 
-    cost: Cost
     epsilon: float
     delta: float
     rows: tuple[Row, ...]
+
+    @property
+    def cost(self) -> Cost:
+        """The mechanism, with the noise of the menu filter where noise was sought."""
+        return self.rows[0].cost
 
     @property
     def steps(self) -> int:
@@ -57,11 +76,9 @@ class Plan:
         return self.rows[0].steps
 
     def __str__(self) -> str:
-        most = max(row.steps for row in self.rows)
-        lines = [f"{self.cost} within ({exact(self.epsilon)}, {exact(self.delta)}):"]
+        lines = [f"within ({exact(self.epsilon)}, {exact(self.delta)}):"]
         for row in self.rows:
-            share = f"{row.steps / most:7.1%}" if most else "       "
-            lines.append(f"  {row.rule:34} {row.steps:>9} steps {share}  {row.validity.value}")
+            lines.append(f"  {row.rule:22} {row.steps:>9} x {row.cost}, {row.validity.value}")
         return "\n".join(lines)
 
 
@@ -73,7 +90,7 @@ def plan(
     steps: int | None = None,
     sample_rate: float = 1.0,
 ) -> Plan:
-    """The most steps of `cost`, or the mechanism with the least noise that allows `steps`.
+    """The most steps of `cost`, or the least noise that allows `steps`, for each rule.
 
     Args:
         epsilon: The budget.
@@ -87,21 +104,53 @@ def plan(
     if (cost is None) == (steps is None):
         raise ValueError(f"plan must be given a cost or steps, got {cost!r} and {steps!r}")
     if cost is None:
-        cost = _least_noise(epsilon, delta, arguments.count("steps", steps), sample_rate)
-    rdp = RdpComposition(delta=delta)
-    rows = (
-        Row("filter with a menu", Validity.FILTER, _menu_steps(cost, epsilon, delta)),
-        Row("filter", Validity.FILTER, Filter(epsilon, delta).affordable(cost)),
-        Row("Rényi, tight", Validity.FIXED, largest(lambda n: _within(rdp, cost, n, epsilon))),
-        Row("PLD, fixed beforehand", Validity.FIXED, _exact_steps(cost, epsilon, delta)),
+        return Plan(
+            epsilon, delta, _noises(epsilon, delta, arguments.count("steps", steps), sample_rate)
+        )
+    return Plan(epsilon, delta, _counts(epsilon, delta, cost))
+
+
+def _counts(epsilon: float, delta: float, cost: Cost) -> tuple[Row, ...]:
+    """The most steps under each rule."""
+
+    def within(count: int) -> bool:
+        return _renyi(cost, count, delta) <= epsilon
+
+    found = (
+        _menu_steps(cost, epsilon, delta),
+        Filter(epsilon, delta).affordable(cost),
+        largest(within),
+        _exact_steps(cost, epsilon, delta),
     )
-    return Plan(cost, epsilon, delta, rows)
+    return tuple(Row(*rule, cost, count) for rule, count in zip(_RULES, found, strict=True))
 
 
-def _within(rule: RdpComposition, cost: Cost, count: int, epsilon: float) -> bool:
-    trial = RdpComposition(delta=rule.delta)
-    trial.spend(cost, count)
-    return trial.epsilon <= epsilon
+def _noises(epsilon: float, delta: float, steps: int, rate: float) -> tuple[Row, ...]:
+    """The least noise under each rule, to one part in a thousand."""
+    budget = Filter(epsilon, delta)
+    plain = _least(lambda noise: budget.admits(mechanism(rate, noise), steps), steps)
+    renyi = _least(lambda noise: _renyi(mechanism(rate, noise), steps, delta) <= epsilon, steps)
+    menu = _menu_noise(epsilon, delta, steps, rate)
+
+    def fits(noise: float) -> bool:
+        cost = mechanism(rate, noise)
+        total = distribution(cost, interval([(cost, 1)])).self_compose(steps)
+        return bool(total.get_delta_for_epsilon(epsilon) <= delta)
+
+    # Adding up losses takes long, so the search begins where it should end.
+    near, stride = menu, 1.005
+    while fits(near / stride):
+        near, stride = near / stride, stride**2
+    found = (menu, plain, renyi, _least(fits, steps, near / stride, near))
+    return tuple(
+        Row(*rule, mechanism(rate, noise), steps) for rule, noise in zip(_RULES, found, strict=True)
+    )
+
+
+def _renyi(cost: Cost, count: int, delta: float) -> float:
+    rule = RdpComposition(delta=delta)
+    rule.spend(cost, count)
+    return rule.epsilon
 
 
 def _menu_steps(cost: Cost, epsilon: float, delta: float) -> int:
@@ -121,8 +170,7 @@ def _exact_steps(cost: Cost, epsilon: float, delta: float) -> int:
     return largest(fits)
 
 
-def _least_noise(epsilon: float, delta: float, steps: int, rate: float) -> Cost:
-    """The least noise, to one part in a thousand, with which a menu filter admits `steps`."""
+def _menu_noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
     share = 0.9 * delta * (1 - 1e-9)
 
     def enough(noise: float) -> bool:
@@ -130,17 +178,28 @@ def _least_noise(epsilon: float, delta: float, steps: int, rate: float) -> Cost:
         losses = Losses(Scale.of(cost, epsilon, share), share, lattice_level(epsilon) + 1)
         return all(hockey_stick(losses.of(cost, steps, way), epsilon) <= share for way in Direction)
 
-    low, high = 0.2, 0.4
-    if not enough(_MOST_NOISE):
-        raise ValueError(f"steps must be affordable with noise {_MOST_NOISE:g}, got {steps!r}")
+    noise = _least(enough, steps)
+    # The menu sells whole bundles, so a little more noise may be needed than for the sum.
+    for raised in range(40):
+        tried = round(noise * 1.001**raised, 6)
+        if _menu_steps(mechanism(rate, tried), epsilon, delta) >= steps:
+            return tried
+    raise ArithmeticError(f"no noise found for {steps} steps; the search should have found one")
+
+
+def _least(
+    enough: Callable[[float], bool], steps: int, low: float = 0.2, high: float = 0.4
+) -> float:
+    """The least noise that is enough, six decimals rounded up, if `low` is not.
+
+    Raises:
+        ValueError: Not even the most noise is.
+    """
     while not enough(high):
+        if high > _MOST_NOISE:
+            raise ValueError(f"steps must be affordable with noise {_MOST_NOISE:g}, got {steps!r}")
         low, high = high, 2 * high
     while high / low > 1.0005:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if enough(middle) else (middle, high)
-    # The menu sells whole bundles, so a little more noise may be needed than for the sum.
-    for raised in range(40):
-        cost = mechanism(rate, round(high * 1.001**raised, 6))
-        if _menu_steps(cost, epsilon, delta) >= steps:
-            return cost
-    raise ArithmeticError(f"no noise found for {steps} steps; the search should have found one")
+    return math.ceil(high * 1e6) / 1e6

@@ -125,11 +125,13 @@ def _place(name: str) -> tuple[str, str]:
 
 
 def _decode(name: str, content: bytes) -> Pixels:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(io.BytesIO(content)) as image:
             return np.asarray(image.convert("RGB"))
+    except UnidentifiedImageError as error:  # whose message is about our buffer
+        raise ValueError(f"images must be readable, got {name}, of no known format") from error
     except Exception as error:  # each of the many formats has its own way to fail
         raise ValueError(f"images must be readable, got {name}: {error}") from error
 

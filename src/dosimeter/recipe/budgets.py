@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Budgets: the gate of a config, and what it affords, said before the data are touched.
+"""Budgets: what a config asks of its budget, said before the data are touched.
 
 A budget that does not pay for one step is refused here, with the nearest that pays for all
 of them.
@@ -8,160 +8,21 @@ of them.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from dosimeter.accounting import Filter, Gate, Odometer
+from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.account import largest
-from dosimeter.errors import BudgetExceeded, StateError
-from dosimeter.rdp import Cost, Gaussian, SampledGaussian
-from dosimeter.recipe.config import Budget, Config, Signal
+from dosimeter.errors import BudgetExceeded
+from dosimeter.rdp import Gaussian, SampledGaussian
+from dosimeter.recipe.accounts import Account
+from dosimeter.recipe.config import Config, Signal
+from dosimeter.rounding import at_most, exact
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
 from dosimeter.training.settings import StepSettings
 
-if TYPE_CHECKING:
-    from dosimeter.ledger import Budget as SharedBudget
-
 _MOST_NOISE = 1e4
 _MOST_EPSILON = 1e4
-_MOST_BETWEEN = 1000
-
-
-@dataclass(frozen=True)
-class Account:
-    """An open gate and what it promises.
-
-    Attributes:
-        gate: What every step is charged to.
-        kind: "filter", "odometer" or "ledger".
-        limit: The epsilon never to be passed; None for an odometer.
-        delta: The delta of the guarantee.
-    """
-
-    gate: Gate
-    kind: str
-    limit: float | None
-    delta: float
-
-    @property
-    def found_closed(self) -> bool:
-        """Whether a spend was refused because someone had closed the budget."""
-        return isinstance(self.gate, _Noted) and self.gate.found_closed
-
-    def require_spent_from(self, position: object, epsilon: float) -> None:
-        """Raises unless a ledger's journal holds what the checkpoint says it held.
-
-        Args:
-            position: What the gate's `state()` gave when the checkpoint was written.
-            epsilon: What had been spent by then.
-
-        Raises:
-            StateError: It is another budget, or one that forgot the spends of the run.
-        """
-        if isinstance(self.gate, _Noted) and not self.gate.holds(position):
-            raise StateError(
-                f"budget.name must be the budget that the run spent epsilon {epsilon:.4g} from, "
-                "got one whose journal does not hold the entry that the checkpoint names; give "
-                "the database that the run began with as it was last, or begin another run"
-            )
-
-
-@contextmanager
-def opened(config: Config) -> Iterator[Account]:
-    """The gate that [budget] describes."""
-    budget = config.budget
-    if budget.kind == "ledger":
-        with _ledger(budget, f"dosimeter train: {config.output.folder}") as account:
-            yield account
-        return
-    assert budget.delta is not None
-    if budget.epsilon is None:
-        yield Account(Odometer(budget.delta), "odometer", None, budget.delta)
-    else:
-        gate = Filter(budget.epsilon, budget.delta)
-        yield Account(gate, "filter", budget.epsilon, budget.delta)
-
-
-@contextmanager
-def _ledger(budget: Budget, purpose: str) -> Iterator[Account]:
-    try:
-        from dosimeter.ledger import Ledger
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"budget.ledger must have {error.name}; pip install 'dosimeter[ledger]'"
-        ) from error
-    url = budget.ledger or os.environ.get("DOSIMETER_DB")
-    if not url:
-        raise ValueError("budget.ledger must be given, or DOSIMETER_DB set in the environment")
-    with Ledger.open(url) as ledger:
-        shared = ledger[budget.name or ""]
-        standing = shared.statement()
-        limit = standing.limit if standing.limit < math.inf else None
-        delta = standing.delta + standing.approx_delta
-        yield Account(_Noted(shared, purpose), "ledger", limit, delta)
-
-
-class _Noted:
-    """A budget of a ledger whose journal says what each spend was for, and who made it."""
-
-    def __init__(self, budget: SharedBudget, purpose: str) -> None:
-        self._budget, self._purpose = budget, purpose
-        self.found_closed = False
-        self._actor = os.environ.get("DOSIMETER_ACTOR") or os.environ.get("USER") or ""
-
-    def admits(self, cost: Cost, count: int = 1) -> bool:
-        """Whether a spend of this would be accepted now; changes nothing."""
-        return self._budget.admits(cost, count)
-
-    def spend(self, cost: Cost, count: int = 1) -> object:
-        """Spends, or raises BudgetExceeded and changes nothing; also if it was closed."""
-        from dosimeter.ledger import BudgetClosed
-
-        try:
-            return self._budget.spend(cost, count, purpose=self._purpose, actor=self._actor)
-        except BudgetClosed as error:
-            self.found_closed = True
-            standing = self._budget.statement()
-            raise BudgetExceeded(
-                cost=cost,
-                count=count,
-                spent=standing.epsilon,
-                limit=standing.limit,
-                affordable=0,
-                reason=str(error),
-            ) from error
-
-    @property
-    def epsilon(self) -> float:
-        """Epsilon spent so far by all, rounded up."""
-        return self._budget.epsilon
-
-    def state(self) -> dict[str, object]:
-        """The last entry of the journal; a checkpoint keeps it, to know the journal again."""
-        standing = self._budget.statement()
-        return {"sequence": standing.entries - 1, "hash": standing.head}
-
-    def holds(self, position: object) -> bool:
-        """Whether the journal has the entry that `state` gave at some time."""
-        from dosimeter.ledger.records import digest
-
-        match position:
-            case {"sequence": int(sequence), "hash": str(expected)}:
-                since = self._budget.statement().entries - sequence
-            case _:
-                return False
-        # Others may spend between the two questions, which moves the entry further back.
-        entries = self._budget.history(since + _MOST_BETWEEN) if since > 0 else []
-        found = [entry for entry in entries if entry.sequence == sequence]
-        return [digest(entry.body()) for entry in found] == [expected]
-
-    def guarantee(self) -> object:
-        """What holds for everything spent from the budget."""
-        return self._budget.guarantee()
 
 
 def policies(config: Config) -> list[Policy]:
@@ -197,7 +58,7 @@ class Plan:
                 f"training.batch_size must be at most the {records} private records, got {batch}"
             )
         self._config, self.records = config, records
-        self.epochs = config.training.epochs
+        self.epochs, self.batch_size = config.training.epochs, batch
         self.steps_per_epoch = -(-records // batch)
 
     @property
@@ -225,7 +86,7 @@ class Plan:
         if noise is None:
             raise ValueError(
                 f"budget.epsilon must pay for {self.steps} steps and the readings of the signal, "
-                f"got {epsilon:g}, which no noise fits into; take fewer epochs, or a signal "
+                f"got {exact(epsilon)}, which no noise fits into; take fewer epochs, or a signal "
                 "with more noise"
             )
         return noise
@@ -243,17 +104,22 @@ class Plan:
         if account.limit is None:
             return math.inf
         gate, cost = account.gate, self.cost(self.noise)
+        if account.closed:
+            raise ValueError(
+                f"budget.name must pay for one step, got {self._config.budget.name!r}, which is "
+                "closed and stays so; name another, or the ledger that it was moved to"
+            )
         steps = largest(lambda count: gate.admits(cost, count))
         if steps:
             return steps / self.steps_per_epoch
         key = "budget.name" if account.kind == "ledger" else "budget.epsilon"
         noise, epsilon = self._least_noise(gate), self._least_epsilon(cost, account.delta)
-        ways = [f"noise_multiplier {noise:g}"] if noise is not None else []
-        ways += [f"epsilon {epsilon:g}"] if epsilon is not None else []
+        ways = [f"noise_multiplier {exact(noise)}"] if noise is not None else []
+        ways += [f"epsilon {exact(epsilon)}"] if epsilon is not None else []
         raise ValueError(
-            f"{key} must pay for one step of noise_multiplier {self.noise:g} at sample rate "
-            f"{cost.sample_rate:.3g}, got epsilon {account.limit:g}, of which "
-            f"{gate.epsilon:.3g} is spent; {self.epochs} epochs "
+            f"{key} must pay for one step of noise_multiplier {exact(self.noise)} at sample rate "
+            f"{at_most(cost.sample_rate)}, got epsilon {exact(account.limit)}, of which "
+            f"{at_most(gate.epsilon)} is spent; {self.epochs} epochs "
             + (f"fit from {' or '.join(ways)} on" if ways else "fit into no budget")
         )
 
@@ -273,11 +139,11 @@ class Plan:
             gate.spend(Gaussian(signal.noise_multiplier), due)
         except BudgetExceeded as error:
             least = _least(lambda noise: gate.admits(Gaussian(noise), due), _MOST_NOISE)
-            ways = f"they fit from {least:g} on" if least else "no noise makes them fit"
+            ways = f"they fit from {exact(least)} on" if least else "no noise makes them fit"
             raise ValueError(
                 f"signal.noise_multiplier must leave budget for the steps after {due} readings, "
-                f"got {signal.noise_multiplier:g}, with which the readings alone pass epsilon "
-                f"{gate.limit:g}; {ways}, or read less often"
+                f"got {exact(signal.noise_multiplier)}, with which the readings alone pass epsilon "
+                f"{exact(gate.limit)}; {ways}, or read less often"
             ) from error
 
     def _least_noise(self, gate: Gate) -> float | None:

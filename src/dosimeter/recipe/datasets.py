@@ -27,6 +27,7 @@ from dosimeter.data import (
     read_npz,
 )
 from dosimeter.recipe.config import Data
+from dosimeter.rounding import exact
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def load(data: Data) -> Records:
         if split.test is not None:
             raise ValueError(
                 "data.public_share must be left out for data that has a test part, got "
-                f"{data.public_share:g}; public_test = true declares that part public"
+                f"{exact(data.public_share)}; public_test = true declares that part public"
             )
         train, test = set_aside(train, data.public_share)
     return Records(
@@ -86,7 +87,8 @@ def set_aside(records: Labelled, share: float) -> tuple[Labelled, Labelled]:
     )
     if not aside.any() or aside.all():
         raise ValueError(
-            f"data.public_share must leave records on both sides, got {share:g} of {len(records)}"
+            f"data.public_share must leave records on both sides, got {exact(share)} of "
+            f"{len(records)}"
         )
     return (
         Labelled(records.x[~aside], records.y[~aside]),

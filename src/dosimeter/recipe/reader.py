@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import pathlib
 import re
 import tomllib
@@ -13,6 +12,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
+from dosimeter.nearest import nearest
 from dosimeter.recipe.config import Config
 
 T = TypeVar("T")
@@ -103,8 +103,8 @@ def _table(kind: type[T], table: str, values: Mapping[str, Any]) -> T:
 def _require_known(prefix: str, values: Iterable[str], known: Iterable[str]) -> None:
     for key in values:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            close = nearest(key, known)
+            hint = f"did you mean {close!r}?" if close else f"known are {', '.join(known)}"
             raise ValueError(f"{prefix}{key} must be a known name, got {key!r}; {hint}")
 
 
@@ -123,8 +123,8 @@ def _value(key: str, hint: Any, value: Any) -> Any:
 
 def _choice(key: str, choices: tuple[str, ...], value: Any) -> str:
     if value not in choices:
-        close = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        close = nearest(str(value), choices)
+        hint = f"; did you mean {close!r}?" if close else ""
         raise ValueError(f"{key} must be one of {', '.join(choices)}, got {value!r}{hint}")
     return str(value)
 

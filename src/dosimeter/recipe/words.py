@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 import textwrap
 
-from dosimeter.recipe.budgets import Account
+from dosimeter.recipe.accounts import Account
 from dosimeter.recipe.config import Config
-from dosimeter.rounding import at_most, exact
+from dosimeter.rounding import at_most, exact, shortened
 from dosimeter.training import History
 
 _UNITS = {"images": "image", "cifar": "image", "digits": "image", "npz": "entry", "csv": "row"}
@@ -22,7 +22,7 @@ def in_words(account: Account) -> str:
     what = (
         f"Whatever anyone concludes from the results of this run{_shared(account)} would be "
         f"concluded with at most {_factor(epsilon)} times the probability, plus "
-        f"{account.delta!r}, had any one record not been there."
+        f"{account.delta!r}, had any one record been added or removed, and the other way round."
     )
     if account.limit is not None:
         return (
@@ -41,7 +41,7 @@ def page(config: Config, account: Account, history: History, *, public: int) -> 
     unit = _UNITS[config.data.kind]
     parts = [
         "What is guaranteed",
-        history.guarantee,
+        shortened(history.guarantee),
         "In words",
         in_words(account),
         f"A record is one {unit} of the {history.records} that were trained on. Someone with "

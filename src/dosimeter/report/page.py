@@ -9,11 +9,11 @@ from importlib import resources
 from pathlib import Path
 
 from dosimeter.report.figures import number
-from dosimeter.report.panels import panels
+from dosimeter.report.panels import panels, unchanged
 from dosimeter.report.runs import Epoch, Run, Signal, read_run
 from dosimeter.report.svg import STYLES, swatch
 from dosimeter.report.words import in_words
-from dosimeter.rounding import at_most
+from dosimeter.rounding import at_most, exact, shortened
 
 _NONE = "&ndash;"
 _SEEDED = (
@@ -44,7 +44,8 @@ def write(folders: Sequence[Path], out: Path) -> None:
     out = Path(out)
     if not out.parent.is_dir():
         raise ValueError(f"out must be in a folder that exists, got {str(out)!r}")
-    out.write_text(page(runs), encoding="utf-8")
+    # Names of folders may hold bytes that are no text; they are shown by their codes.
+    out.write_text(page(runs), encoding="utf-8", errors="backslashreplace")
 
 
 def page(runs: Sequence[Run]) -> str:
@@ -60,7 +61,7 @@ def page(runs: Sequence[Run]) -> str:
         f"<title>{_safe(title)}</title>\n<style>\n{style}</style></head>\n<body>\n"
         f"<header><h1>{_safe(title)}</h1>{_about(runs)}</header>\n<main>\n"
         f'<section class="cards">{"".join(_card(run, i) for i, run in enumerate(runs))}</section>\n'
-        f"<h2>How it went</h2>{_unseen(runs)}"
+        f"<h2>How it went</h2>{_unseen(runs)}{_level(runs)}"
         f'<section class="plots">{"".join(panels(runs))}</section>\n'
         f"<h2>What is guaranteed</h2>{''.join(_promise(run, i) for i, run in enumerate(runs))}\n"
         f"<h2>Every spend</h2>{_counted(runs)}"
@@ -88,12 +89,12 @@ def _card(run: Run, index: int) -> str:
     meter = ""
     if run.limit is not None:
         share = min(1.0, run.epsilon / run.limit)
-        spent += f" of {at_most(run.limit)}"
+        spent += f" of {exact(run.limit)}"
         meter = f'<div class="meter s{style}"><div style="width:{100 * share:.1f}%"></div></div>'
     steps = sum(epoch.steps for epoch in run.epochs)
     ended = f" Ended because {_safe(run.ended)}." if run.ended else ""
     note = f'<p class="quiet">{_safe(run.note)}</p>' if run.note else ""
-    delta = "" if run.delta is None else f" · δ {at_most(run.delta)}"
+    delta = "" if run.delta is None else f" · δ {exact(run.delta)}"
     return (
         f'<article class="card"><h3>{swatch(index)}{_safe(run.name)}</h3>'
         f'<div class="figures"><p class="big">{best}<small>{unit}</small></p>'
@@ -112,10 +113,16 @@ def _unseen(runs: Sequence[Run]) -> str:
     )
 
 
+def _level(runs: Sequence[Run]) -> str:
+    return "".join(f'<p class="quiet">{sentence}</p>' for sentence in unchanged(runs))
+
+
 def _promise(run: Run, index: int) -> str:
     warning = f'<p class="warn">{_SEEDED}</p>' if run.seeded else ""
     outdated = f'<p class="warn">{_OUTDATED}</p>' if run.outdated else ""
-    formal = f'<p class="formal">Formally: {_safe(run.guarantee)}</p>' if run.guarantee else ""
+    formal = ""
+    if run.guarantee and not run.overspent:
+        formal = f'<p class="formal">Formally: {_safe(shortened(run.guarantee))}</p>'
     return (
         f'<div class="promise s{index % STYLES}"><h3>{_safe(run.name)}</h3>'
         f"{outdated}<p>{_safe(in_words(run))}</p>{warning}{formal}</div>"

@@ -4,18 +4,24 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from dosimeter.report.figures import number
 from dosimeter.report.runs import Epoch, Run
 from dosimeter.report.svg import Axes, Guide, Line, Point, draw, swatch
-from dosimeter.rounding import at_most
+from dosimeter.rounding import at_most, exact
 
 Value = Callable[[Epoch], float | None]
 
+_SETTINGS: tuple[tuple[str, str, Callable[[Epoch], float]], ...] = (
+    ("Noise", "noise multiplier", lambda epoch: epoch.noise_multiplier),
+    ("Batch size", "expected records a step", lambda epoch: float(epoch.batch_size)),
+)
+
 
 def panels(runs: Sequence[Run]) -> Iterator[str]:
-    """Accuracy over epochs and over epsilon, the budget, signals, noise and batch size."""
+    """Accuracy over epochs and over epsilon, the budget, signals, and settings that changed."""
     accuracy = "accuracy on public data, %"
     yield _panel(
         "Accuracy over time", runs, Axes("epoch", accuracy, zero=False), (_epoch, _percent)
@@ -24,10 +30,30 @@ def panels(runs: Sequence[Run]) -> Iterator[str]:
     yield _panel("Accuracy for its price", runs, price, (_epsilon, _percent))
     yield _budget(runs)
     yield from _signals(runs)
-    noise = Axes("epoch", "noise multiplier")
-    yield _panel("Noise", runs, noise, (_epoch, lambda e: e.noise_multiplier), steps=True)
-    batch = Axes("epoch", "expected records a step")
-    yield _panel("Batch size", runs, batch, (_epoch, lambda e: float(e.batch_size)), steps=True)
+    for title, words, value in _SETTINGS:
+        if not _constant(runs, value):
+            yield _panel(title, runs, Axes("epoch", words), (_epoch, value), steps=True)
+
+
+def unchanged(runs: Sequence[Run]) -> Iterator[str]:
+    """A sentence for each setting that no run ever changed, instead of a plot of level lines."""
+    for title, words, value in _SETTINGS:
+        shown = [(run.name, number(value(run.epochs[0]))) for run in runs if run.epochs]
+        if not shown or not _constant(runs, value):
+            continue
+        if len({figure for _, figure in shown}) == 1:
+            said = shown[0][1]
+        else:
+            said = ", ".join(f"{html.escape(name)} {figure}" for name, figure in shown)
+        yield f"{title} ({words}), the same at every epoch: {said}."
+
+
+def _constant(runs: Sequence[Run], value: Callable[[Epoch], float]) -> bool:
+    return all(
+        math.isfinite(value(epoch)) and value(epoch) == value(run.epochs[0])
+        for run in runs
+        for epoch in run.epochs
+    )
 
 
 def _epoch(epoch: Epoch) -> float:
@@ -116,9 +142,9 @@ def _limits(runs: Sequence[Run]) -> list[Guide]:
     named = {index: run.limit for index, run in enumerate(runs) if run.limit is not None}
     if len(set(named.values())) == 1:
         limit = next(iter(named.values()))
-        return [Guide(limit, f"limit {at_most(limit)}")]
+        return [Guide(limit, f"limit {exact(limit)}")]
     return [
-        Guide(limit, f"limit {at_most(limit)}, {_clipped(runs[index].name)}", index)
+        Guide(limit, f"limit {exact(limit)}, {_clipped(runs[index].name)}", index)
         for index, limit in named.items()
     ]
 

@@ -81,6 +81,11 @@ class Run:
         return self.epochs[-1].epsilon if self.epochs else 0.0
 
     @property
+    def overspent(self) -> bool:
+        """Whether so much was spent that nothing the run claims can be true."""
+        return math.isinf(self.epsilon) or (self.limit is not None and self.epsilon > self.limit)
+
+    @property
     def accuracy(self) -> float | None:
         """The last accuracy on public data, if there was any."""
         return self.epochs[-1].accuracy if self.epochs else None
@@ -98,10 +103,9 @@ def read_run(folder: Path) -> Run:
         raise ValueError(f"run must be a folder, got {str(folder)!r} ({what}); {_WAY_OUT}")
     history = folder / "history.json"
     if not history.exists():
-        raise ValueError(
-            f"run must hold history.json, got {str(folder)!r} without one; {_WAY_OUT}, or save "
-            "one with History.save"
-        )
+        inside = sorted(str(path.parent) for path in folder.glob("*/history.json"))
+        way_out = f"the runs in it are {', '.join(inside)}" if inside else _WAY_OUT
+        raise ValueError(f"run must hold history.json, got {str(folder)!r} without one; {way_out}")
     told = folder / "run.json"
     about = _json(told) if told.exists() else {}
     try:

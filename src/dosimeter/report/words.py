@@ -10,19 +10,19 @@ from dosimeter.rounding import at_most, exact
 
 
 def in_words(run: Run) -> str:
-    """The guarantee of a run in words; says so where nothing is known."""
-    if run.in_words:
-        return run.in_words
-    epsilon = run.epsilon if run.limit is None else run.limit
-    if not run.kind or run.delta is None:
-        return "The run says nothing of what is guaranteed, so nothing is claimed here."
-    if math.isinf(epsilon):
+    """The guarantee of a run in words; says so where nothing is known, or its files disagree."""
+    if run.overspent and run.limit is None:
         return "Nothing is guaranteed: a computation without a finite cost was run."
-    if run.limit is not None and not run.epsilon <= run.limit:
+    if run.overspent and run.limit is not None:
         return (
             f"Nothing is claimed here: ε = {at_most(run.epsilon)} was spent, more than the limit "
-            f"of {at_most(run.limit)} that the run names."
+            f"of {exact(run.limit)} that the run names."
         )
+    if run.in_words:
+        return run.in_words
+    if not run.kind or run.delta is None:
+        return "The run says nothing of what is guaranteed, so nothing is claimed here."
+    epsilon = run.epsilon if run.limit is None else run.limit
     return f"{_odds(epsilon, run.delta)} {_when(run)}"
 
 
@@ -31,8 +31,8 @@ def _odds(epsilon: float, delta: float) -> str:
     return (
         "Whatever anyone concludes from the model and from everything released while it was "
         f"trained, they would conclude it with at most e^{at_most(epsilon)}{factor} times the "
-        f"probability (plus {exact(delta)}) had any one record been left out of the data or added "
-        "to it."
+        f"probability (plus {exact(delta)}) had any one record been added or removed, and the "
+        "other way round."
     )
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dosimeter.rounding import exact
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -40,8 +42,15 @@ def plot(histories: Mapping[str, History], *, limit: float | None = None) -> Fig
         batch.plot(epochs, [record.batch_size for record in history], **steps)
     if limit is not None:
         epsilon.axhline(limit, color="#888888", linewidth=1, linestyle="--")
-        epsilon.text(0.01, limit, f" limit {limit:g}", va="bottom", fontsize=8, color="#555555",
-                     transform=epsilon.get_yaxis_transform())  # fmt: skip
+        epsilon.text(
+            0.01,
+            limit,
+            f" limit {exact(limit)}",
+            va="bottom",
+            fontsize=8,
+            color="#555555",
+            transform=epsilon.get_yaxis_transform(),
+        )
     _label(accuracy, "accuracy on public data (%)")
     _label(epsilon, "epsilon spent")
     _label(noise, "noise multiplier")

@@ -1,0 +1,143 @@
+"""Each kind of data, model, budget and rule."""
+
+import pathlib
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+
+import dosimeter as dm
+from cli.train.commands import TABLE_KEYS, config, run, said
+from configs import points
+from dosimeter.data.cifar import FOLDER
+from dosimeter.rounding import at_most
+from dosimeter.training import History
+
+SMALL = {"epochs": 1, "batch_size": 8}
+
+
+def images(folder, size=8):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 8), ("test", 3)):
+        for number, label in enumerate(("cat", "dog")):
+            place = folder / part / label
+            place.mkdir(parents=True)
+            for index in range(count):
+                pixels = rng.integers(0, 128, (size, size, 3), dtype=np.uint8) + 100 * number
+                Image.fromarray(pixels.astype(np.uint8)).save(place / f"{index}.png")
+
+
+def cifar(folder):
+    place = folder / FOLDER
+    place.mkdir()
+    rng = np.random.default_rng(0)
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        values = {"data": rng.integers(0, 256, (3, 3072), dtype=np.uint8), "labels": [3, 9, 0]}
+        (place / name).write_bytes(pickle.dumps(values, protocol=2))
+    names = {"label_names": [f"kind {i}" for i in range(10)]}
+    (place / "batches.meta").write_bytes(pickle.dumps(names, protocol=2))
+
+
+def test_an_image_folder_trains_a_cnn(tmp_path):
+    images(tmp_path / "photos")
+    data = {**TABLE_KEYS, "kind": "images", "path": "photos", "public_test": True}
+    config(data=data, model={"kind": "cnn"}, training=SMALL)
+    run("config.toml")
+    assert (said()["records"], said()["accuracy"] is not None) == (16, True)
+
+
+def test_an_archive_of_images_trains_a_model_on_frozen_features(tmp_path):
+    images(tmp_path / "photos")
+    shutil.make_archive("photos", "zip", tmp_path / "photos")
+    data = {**TABLE_KEYS, "kind": "images", "path": "photos.zip"}
+    config(data=data, model={"kind": "features", "extractor": "random"}, training=SMALL)
+    run("config.toml")
+    weights = load_file("run/model.safetensors")
+    assert weights["1.1.weight"].shape == (2, 512)
+    assert weights["0.directions"].shape == (512, 192)
+
+
+def test_the_cifar_files_train_a_resnet(tmp_path):
+    cifar(tmp_path)
+    data = {**TABLE_KEYS, "kind": "cifar", "path": FOLDER, "public_test": True}
+    model = {"kind": "resnet9", "width": 4}
+    config(data=data, model=model, training={**SMALL, "physical_batch_size": 3})
+    run("config.toml")
+    assert said()["records"] == 15
+
+
+def test_an_npz_trains_an_mlp_under_an_odometer(tmp_path):
+    x, y = points()
+    np.savez("points.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    data = {**TABLE_KEYS, "kind": "npz", "path": "points.npz", "classes": 2, "public_test": True}
+    budget = {"kind": "odometer", "epsilon": None}
+    config(data=data, model={"kind": "mlp", "hidden": 4}, budget=budget)
+    run("config.toml")
+    assert said()["limit"] is None
+    assert "ex-post" in said()["guarantee"]
+    assert "odometer is valid at whatever moment" in said()["in_words"]
+    assert repr(said()["epsilon"]) in said()["guarantee"]
+    assert (
+        f"ex-post ({at_most(said()['epsilon'])}, " in pathlib.Path("run/guarantee.txt").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "noise", "batch"),
+    [
+        ({"policy": {"kind": "adapt_noise", "step": 0.5, "every": 1, "horizon": 1},
+          "signal": {"public": True}}, 2.5, 40),
+        ({"policy": {"kind": "adapt_batch", "step": 8, "minimum": 16, "every": 1, "horizon": 1},
+          "signal": {"public": True}}, 2.0, 32),
+        ({"policy": {"kind": "lower_noise", "start": 3.0, "step": 0.5, "minimum": 2.0},
+          "signal": {"noise_multiplier": 1e6}, "training": {"noise_multiplier": None}}, 2.5, 40),
+    ],
+)  # fmt: skip
+def test_policies_adapt(changes, noise, batch):
+    """An exact count rises from nothing at once; one with so much noise does not.
+
+    It would seem to rise in both of the two readings once in half a million runs.
+    """
+    config(data={"public_share": 0.2}, budget={"epsilon": 20.0}, **changes)
+    run("config.toml")
+    history = History.load("run/history.json")
+    assert noise in {epoch.noise_multiplier for epoch in history}
+    assert batch in {epoch.batch_size for epoch in history}
+
+
+@pytest.mark.parametrize("kind", ["correct_count", "mean_loss"])
+def test_a_stop_rule_ends_the_run_and_the_readings_are_charged(kind):
+    target = 1e-9 if kind == "correct_count" else 1e9
+    config(stop={"target": target}, signal={"kind": kind, "noise_multiplier": 5.0})
+    done = run("config.toml")
+    assert "reached its target" in done.stdout
+    history = History.load("run/history.json")
+    assert len(history) == 1
+    expected = dm.Filter(4.0, 1e-5)
+    expected.spend(dm.SampledGaussian(40 / 120, 2.0), 3)
+    expected.spend(dm.Gaussian(5.0))
+    assert history.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+
+
+def test_a_filter_ends_the_run_and_the_budget_is_said_to_be_short():
+    config(budget={"epsilon": 3.0}, training={"epochs": 1000})
+    done = run("config.toml")
+    assert "the budget lasts for about" in done.stderr
+    assert said()["ended"] == "the gate refused the next step"
+    assert said()["finished"] is True
+    assert said()["epsilon"] <= 3.0
+
+
+@pytest.mark.parametrize(("epsilon", "much"), [(4.0, False), (0.2, True)])
+def test_noise_that_drowns_the_data_is_warned_of_with_the_way_out(epsilon, much):
+    config(budget={"epsilon": epsilon}, training={"noise_multiplier": None, "epochs": 1})
+    told = run("config.toml").stderr
+    noise = History.load("run/history.json")[0].noise_multiplier
+    assert (noise > 0.1 * 40) is much
+    start = "warning" if much else "note"
+    assert f"{start}: noise_multiplier {noise:g}" in told
+    way_out = "take a larger budget.epsilon, more data with a larger batch, or fewer epochs"
+    assert (way_out in told) is much

@@ -1,0 +1,94 @@
+"""What a run of `dosimeter train` leaves and prints."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+from safetensors.torch import load_file
+
+import dosimeter as dm
+from cli.train.commands import config, run, said
+from dosimeter.training import History
+
+
+def test_a_run_leaves_weights_history_guarantee_and_its_config():
+    config(data={"public_share": 0.2})
+    done = run("config.toml")
+    assert "epsilon" in done.stdout
+    assert "right" in done.stdout
+    folder = pathlib.Path("run")
+    assert {file.name for file in folder.iterdir()} >= {
+        "model.safetensors", "history.json", "guarantee.txt", "run.json", "config.toml",
+        "checkpoint.pt",
+    }  # fmt: skip
+    assert not list(folder.glob("*.part"))
+    assert folder.joinpath("config.toml").read_text() == pathlib.Path("config.toml").read_text()
+    history = History.load(folder / "history.json")
+    result = said()
+    assert result["finished"] is True
+    assert result["kind"] == "filter"
+    assert result["limit"] == 4.0
+    assert result["seed"] is None
+    assert result["epsilon"] == history.epsilon <= 4.0
+    assert load_file(folder / "model.safetensors")["1.weight"].shape == (2, 3)
+    expected = dm.Filter(4.0, 1e-5)
+    expected.spend(dm.SampledGaussian(40 / result["records"], 2.0), history.steps)
+    assert history.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+
+
+def test_the_guarantee_is_said_in_words():
+    config(data={"public_share": 0.2}, training={"seed": 3})
+    warned = run("config.toml").stderr
+    assert "warning: training.seed makes the noise predictable" in warned
+    text = " ".join(pathlib.Path("run", "guarantee.txt").read_text().split())
+    for words in (
+        "(4.0, 1e-05)-DP, add/remove one record",
+        "at most 54.6 (e^4) times the probability, plus 1e-05",
+        f"A record is one row of the {said()['records']}",
+        "The number of records",
+        "nor copied and resumed twice",
+        f"The {120 - said()['records']} records that accuracy was measured on are public",
+        "A SEED WAS GIVEN",
+    ):
+        assert words in text, words
+
+
+def test_without_public_records_no_accuracy_is_shown():
+    config()
+    assert "right" not in run("config.toml").output
+    assert said()["accuracy"] is None
+    assert "accuracy was measured" not in pathlib.Path("run", "guarantee.txt").read_text()
+
+
+def test_a_delta_that_promises_little_is_warned_of():
+    config(budget={"delta": 0.01})
+    assert "warning: delta 0.01 promises little to 120 records" in run("config.toml").stderr
+
+
+def test_json_is_the_only_thing_on_standard_output():
+    config()
+    assert json.loads(run("config.toml", "--json").stdout) == said()
+
+
+def test_a_report_is_written_if_the_report_can_be_imported(monkeypatch, tmp_path):
+    written = []
+
+    class Report:
+        @staticmethod
+        def write(folders, out):
+            written.append((list(folders), out, said()["finished"]))
+
+    monkeypatch.setitem(sys.modules, "dosimeter.report", Report)
+    config()
+    run("config.toml")
+    folder = pathlib.Path("run")
+    assert written == [([folder], folder / "report.html", True)]
+
+
+def test_init_writes_a_config_that_runs_as_it_is():
+    assert "dosimeter train config.toml" in run("--init").output
+    run()
+    assert said()["accuracy"] > 0.8
+    assert said()["epsilon"] <= 4.0
+    assert said()["ended"] == "all 30 epochs were done"
