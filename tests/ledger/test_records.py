@@ -23,6 +23,7 @@ entries = st.builds(
     epsilon=st.floats(0, math.inf),
     key=st.none() | texts,
     reference=st.none() | st.integers(0, 2**62),
+    parameters=st.none() | st.just({"kind": "odometer", "orders": [2.0, 3.0]}),
     actor=texts,
     purpose=texts,
     time=texts,
@@ -37,6 +38,12 @@ def test_an_entry_comes_back_from_its_line(entry: Entry) -> None:
     assert "\n" not in body
     assert Entry.parse(body) == entry
     assert Entry.parse(body).body() == body
+
+
+def test_an_entry_is_not_written_with_an_epsilon_that_is_none() -> None:
+    entry = Entry(budget="b", sequence=1, kind=Kind.SPEND, epsilon=math.nan, time="", previous="")
+    with pytest.raises(ValueError, match="Out of range"):
+        entry.body()
 
 
 @pytest.mark.parametrize(

@@ -74,19 +74,13 @@ class Entry:
     previous: str
 
     def body(self) -> str:
-        """The line that is stored and hashed: `canonical` of the fields, spelt out for speed."""
-        if not self.epsilon >= 0:
-            raise ValueError(f"epsilon must be >= 0, got {self.epsilon!r}")
-        epsilon = '"inf"' if self.epsilon == math.inf else repr(self.epsilon)
-        text = _encoder.encode
-        return (
-            f'{{"actor":{text(self.actor)},"budget":{text(self.budget)},'
-            f'"cost":{_optional(self.cost)},"count":{self.count},"epsilon":{epsilon},'
-            f'"format":{FORMAT},"key":{_optional(self.key)},"kind":"{self.kind}",'
-            f'"parameters":{_optional(self.parameters)},"previous":{text(self.previous)},'
-            f'"purpose":{text(self.purpose)},"reference":{_optional(self.reference)},'
-            f'"sequence":{self.sequence},"time":{text(self.time)}}}'
-        )
+        """The line that is stored and hashed."""
+        values = {
+            **self.__dict__,
+            "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
+            "format": FORMAT,
+        }
+        return canonical(values)
 
     @classmethod
     def parse(cls, body: str) -> Entry:
@@ -199,10 +193,6 @@ _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 def canonical(values: Mapping[str, Any]) -> str:
     """Plain JSON values as the one line of text that stands for them."""
     return _encoder.encode(values)
-
-
-def _optional(value: object) -> str:
-    return "null" if value is None else _encoder.encode(value)
 
 
 def digest(text: str) -> str:

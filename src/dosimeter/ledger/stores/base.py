@@ -35,10 +35,7 @@ class Link(NamedTuple):
 
 
 class Transaction:
-    """Statements that are recorded together when the block ends, or not at all.
-
-    Not a generator: this is on the way of every spend, and a class costs half as much.
-    """
+    """Statements that are recorded together when the block ends, or not at all."""
 
     def __init__(self, store: Store, begin: str | None) -> None:
         self._store = store
