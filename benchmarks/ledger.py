@@ -26,7 +26,7 @@ import dosimeter as dm
 from benchmarks.measure import Result
 from benchmarks.training import network
 from dosimeter.ledger import Budget, Ledger, book
-from dosimeter.ledger.positions import Position, parameters_row
+from dosimeter.ledger.accounts import parameters_row, write_sums
 from dosimeter.ledger.records import Entry, Kind, digest
 from dosimeter.ledger.schema import place
 from dosimeter.rdp.plain import to_plain
@@ -236,13 +236,14 @@ def _by_hand(url: str, row: int = 0) -> Iterator[tuple[Work, Any]]:
 def _fill(ledger: Ledger, name: str, entries: int) -> None:
     """A budget whose journal has that many entries, written past the ledger for speed."""
     account = dm.Filter(1e6, 1e-6)
-    position = Position(account)
-    position.spend(COST, entries)
+    account.spend(COST, entries)
     key, body = parameters_row(account)
     store = ledger._desk.store
     with store.writing() as transaction:
-        lines = _lines(name, entries, json.loads(body), position.epsilon)
-        balance = book.insert(transaction, [next(lines)], key, body, position.sums, closed=False)
+        lines = _lines(name, entries, json.loads(body), account.epsilon)
+        balance = book.insert(
+            transaction, [next(lines)], key, body, write_sums(account.tally), closed=False
+        )
         values: list[tuple[Any, ...]] = []
         for line in lines:
             values.append((place(balance.id, line.sequence), None, None, line.hash, line.body))
@@ -253,7 +254,7 @@ def _fill(ledger: Ledger, name: str, entries: int) -> None:
                 _insert(transaction._cursor, values)
                 values.clear()
         after = book.Balance.sealed(
-            balance.id, name, key, line.sequence, line.hash, position.epsilon, balance.sums, 0
+            balance.id, name, key, line.sequence, line.hash, account.epsilon, balance.sums, 0
         )
         book.Step(balance, after, line.entry(), line.body).record(transaction)
 

@@ -82,8 +82,8 @@ class Mixture:
         self._aim = max(2.5e-12 * min(1.0, float(beta[0])), 4 * self._noise)
         self._tolerance = 4 * self._aim
         # By the tangent of the concave function it is (log S)^2 / (beta (1 - T)), and 1 - T is
-        # about beta / (1 + beta) at least: stopping here over-reports by at most about 1e-8.
-        self._near = max(7e-5 * min(1.0, float(beta[0])), self._tolerance)
+        # about beta / (1 + beta) at least: stopping here over-reports by at most about 1e-9.
+        self._near = max(2e-5 * min(1.0, float(beta[0])), self._tolerance)
         self._tail, self._slope = (
             _Constants(log, (2 * self._aim - log) / beta)
             for log in (log_tail, log_tail + np.log(self._orders.array))

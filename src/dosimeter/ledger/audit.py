@@ -16,15 +16,15 @@ import numpy as np
 
 from dosimeter.accounting import Filter, Mixture
 from dosimeter.accounting.tally import Tally, charge
-from dosimeter.ledger.book import Balance, Line
-from dosimeter.ledger.errors import JournalError
-from dosimeter.ledger.positions import (
+from dosimeter.ledger.accounts import (
     Account,
     account_of,
     parameters_row,
     read_sums,
     without,
 )
+from dosimeter.ledger.book import Balance, Line
+from dosimeter.ledger.errors import JournalError
 from dosimeter.ledger.records import START, Entry, Kind, Verification, digest
 
 _TOLERANCE = 1e-6

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from dosimeter.ledger import schema
+from dosimeter.ledger.accounts import Account, parameters_of, parameters_row, write_sums
 from dosimeter.ledger.errors import BudgetNotFound, JournalError
-from dosimeter.ledger.positions import Account, Position, parameters_of, parameters_row
 from dosimeter.ledger.records import START, Entry, Kind, digest
 from dosimeter.ledger.stores import Transaction
 
@@ -137,7 +137,7 @@ def open_budget(
         previous=START,
     )
     key, body = parameters_row(account)
-    return insert(transaction, [_line(entry)], key, body, Position(account).sums, closed=False)
+    return insert(transaction, [_line(entry)], key, body, write_sums(account.tally), closed=False)
 
 
 def insert(
@@ -190,12 +190,12 @@ class Step(NamedTuple):
         return transaction.record(dict(zip(schema.RECORD, values, strict=True)))
 
 
-def step(balance: Balance, position: Position, **values: Any) -> Step:
-    """The move of a balance to `position`, with the entry that says why."""
+def step(balance: Balance, account: Account, **values: Any) -> Step:
+    """The move of a balance to where `account` stands, with the entry that says why."""
     entry = Entry(
         budget=balance.name,
         sequence=balance.sequence + 1,
-        epsilon=position.epsilon,
+        epsilon=account.epsilon,
         previous=balance.head,
         **values,
     )
@@ -207,17 +207,17 @@ def step(balance: Balance, position: Position, **values: Any) -> Step:
         entry.sequence,
         digest(body),
         entry.epsilon,
-        position.sums,
+        write_sums(account.tally),
         int(entry.kind in (Kind.CLOSE, Kind.MOVE)),
     )
     return Step(balance, after, entry, body)
 
 
 def append(
-    transaction: Transaction, balance: Balance, position: Position, **values: Any
+    transaction: Transaction, balance: Balance, account: Account, **values: Any
 ) -> tuple[Balance, Entry]:
-    """Moves a locked balance to `position` and writes the entry that says why."""
-    made = step(balance, position, **values)
+    """Moves a locked balance to where `account` stands and writes the entry that says why."""
+    made = step(balance, account, **values)
     if not made.record(transaction):
         raise JournalError(f"budget {balance.name!r} must stay locked while it moves, it did not")
     return made.after, made.entry

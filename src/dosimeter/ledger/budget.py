@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from dosimeter.accounting import Filter, FilterGuarantee, Gate, OdometerGuarantee
 from dosimeter.accounting.account import largest
 from dosimeter.ledger import book
+from dosimeter.ledger.accounts import Account
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk
-from dosimeter.ledger.positions import Account, Position
 from dosimeter.ledger.records import Entry, Kind, Receipt
 from dosimeter.ledger.request import Request
 from dosimeter.ledger.reservation import Buffered, Reservation
@@ -85,9 +85,7 @@ class Budget:
 
         Someone else may spend before you do: `spend` asks again, under the lock.
         """
-        return self._desk.ask(
-            self._name, lambda at, now: not at.closed and now.account.admits(cost, count)
-        )
+        return self._desk.ask(self._name, lambda at, now: not at.closed and now.admits(cost, count))
 
     def spend(
         self,
@@ -122,8 +120,8 @@ class Budget:
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
 
-        def question(balance: Balance, position: Position) -> int:
-            return 0 if balance.closed else _affordable(position.account, cost)
+        def question(balance: Balance, account: Account) -> int:
+            return 0 if balance.closed else _affordable(account, cost)
 
         return self._desk.ask(self._name, question)
 
@@ -150,7 +148,7 @@ class Budget:
 
     def guarantee(self) -> FilterGuarantee | OdometerGuarantee:
         """What holds for everything spent from this budget."""
-        return self._desk.ask(self._name, lambda _, now: now.account.guarantee())
+        return self._desk.ask(self._name, lambda _, now: now.guarantee())
 
     def statement(self) -> Statement:
         """Where the budget stands."""
@@ -181,8 +179,7 @@ def _affordable(account: Account, cost: Cost) -> int:
     return largest(lambda count: account.admits(cost, count))
 
 
-def _statement(balance: Balance, position: Position) -> Statement:
-    account = position.account
+def _statement(balance: Balance, account: Account) -> Statement:
     return Statement(
         name=balance.name,
         kind="filter" if isinstance(account, Filter) else "odometer",

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
+from dosimeter.ledger.accounts import Account, released, restored
 from dosimeter.ledger.book import Balance, Clock, Line
 from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
-from dosimeter.ledger.live import LivePositions, went_back
-from dosimeter.ledger.positions import Position
+from dosimeter.ledger.live import LiveAccounts, went_back
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest
 from dosimeter.ledger.request import Request, text
 from dosimeter.ledger.stores import Store, Transaction
@@ -25,7 +25,7 @@ from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 
 T = TypeVar("T")
-Kept = list[tuple[Balance, Position]]
+Kept = list[tuple[Balance, Account]]
 
 
 def wall_clock() -> datetime:
@@ -39,7 +39,7 @@ class Desk:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.clock = clock
-        self._live = LivePositions()
+        self._live = LiveAccounts()
 
     def spend(self, request: Request) -> dict[str, Receipt]:
         """Spends in every budget or in none; the receipts by budget."""
@@ -57,10 +57,10 @@ class Desk:
             receipts = {}
             for balance in balances:
                 cost = request.costs[balance.name]
-                position = self._spent(transaction, balance, cost, request.count)
+                account = self._spent(transaction, balance, cost, request.count)
                 values = {"time": book.utc(self.clock), **request.values(balance.name)}
-                after, entry = book.append(transaction, balance, position, **values)
-                kept.append((after, position))
+                after, entry = book.append(transaction, balance, account, **values)
+                kept.append((after, account))
                 receipts[balance.name] = receipt(entry, after.head, cost)
             return receipts
 
@@ -77,16 +77,16 @@ class Desk:
         live = self._live.pop(name)
         if live is None or live[0].closed:
             return None
-        balance, position = live
+        balance, account = live
         cost = request.costs[name]
         try:
-            position.spend(cost, request.count)
+            account.spend(cost, request.count)
         except BudgetExceeded:
             return None
-        made = book.step(balance, position, time=book.utc(self.clock), **request.values(name))
+        made = book.step(balance, account, time=book.utc(self.clock), **request.values(name))
         if not self.transact(lambda transaction, _: made.record(transaction)):
             return None
-        self._live.keep(made.after, position)
+        self._live.keep(made.after, account)
         return receipt(made.entry, made.after.head, cost)
 
     def settle(self, reserved: Receipt, drawn: int, actor: str) -> None:
@@ -97,13 +97,13 @@ class Desk:
             if balance.closed:
                 return
             body = book.parameters(transaction, balance.parameters)
-            position = self.position(transaction, balance)
+            account = self.account(transaction, balance)
             if not drawn:
-                position = position.released(body, reserved.cost, reserved.count)
+                account = released(account, body, reserved.cost, reserved.count)
             after, _ = book.append(
                 transaction,
                 balance,
-                position,
+                account,
                 kind=Kind.COMMIT if drawn else Kind.RELEASE,
                 cost=to_plain(reserved.cost),
                 count=drawn or reserved.count,
@@ -111,7 +111,7 @@ class Desk:
                 time=book.utc(self.clock),
                 actor=actor,
             )
-            kept.append((after, position))
+            kept.append((after, account))
 
         self.transact(work)
 
@@ -122,20 +122,20 @@ class Desk:
         def work(transaction: Transaction, kept: Kept) -> None:
             balance = self._locked(transaction, name)
             if not balance.closed:
-                position = self.position(transaction, balance)
+                account = self.account(transaction, balance)
                 time = book.utc(self.clock)
-                book.append(transaction, balance, position, kind=kind, time=time, **note)
+                book.append(transaction, balance, account, kind=kind, time=time, **note)
 
         self.transact(work)
 
-    def ask(self, name: str, question: Callable[[Balance, Position], T]) -> T:
+    def ask(self, name: str, question: Callable[[Balance, Account], T]) -> T:
         """The answer to a question about where a budget stands now."""
         with self.store.reading() as transaction:
             balance = book.read(transaction, name, known=self._live.known(name))
             self._require_history(transaction, balance)
-            position = self.position(transaction, balance)
-        answer = question(balance, position)
-        self._live.keep(balance, position)
+            account = self.account(transaction, balance)
+        answer = question(balance, account)
+        self._live.keep(balance, account)
         return answer
 
     def balance(self, name: str) -> Balance:
@@ -150,16 +150,16 @@ class Desk:
         except ConnectionLost as error:
             if error.outcome_unknown:
                 raise
-            # Nothing was recorded: the pool held a connection to a server that has restarted.
+            # Nothing was recorded: a kept connection led to a server that has restarted.
             return self._once(work)
 
-    def position(self, transaction: Transaction, balance: Balance) -> Position:
-        """The live position of a budget; the caller owns it and may give it back."""
+    def account(self, transaction: Transaction, balance: Balance) -> Account:
+        """The live account of a budget; the caller owns it and may give it back."""
         kept = self._live.take(balance)
         if kept is not None:
             return kept
         body = book.parameters(transaction, balance.parameters)
-        return Position.restored(body, balance.sums)
+        return restored(body, balance.sums)
 
     def _locked(self, transaction: Transaction, name: str) -> Balance:
         balance = book.read(transaction, name, lock=True, known=self._live.known(name))
@@ -178,21 +178,19 @@ class Desk:
         kept: Kept = []
         with self.store.writing() as transaction:
             result = work(transaction, kept)
-        for balance, position in kept:
-            self._live.keep(balance, position)
+        for balance, account in kept:
+            self._live.keep(balance, account)
         return result
 
-    def _spent(
-        self, transaction: Transaction, balance: Balance, cost: Cost, count: int
-    ) -> Position:
+    def _spent(self, transaction: Transaction, balance: Balance, cost: Cost, count: int) -> Account:
         if balance.closed:
             raise BudgetClosed(f"budget {balance.name!r} must be open to spend, it was closed")
-        position = self.position(transaction, balance)
+        account = self.account(transaction, balance)
         try:
-            position.spend(cost, count)
+            account.spend(cost, count)
         except BudgetExceeded as refusal:
             raise LedgerRefusal(balance.name, refusal) from None
-        return position
+        return account
 
 
 def _replayed(

@@ -14,11 +14,11 @@ from typing import Self
 
 from dosimeter.accounting import Filter, Odometer
 from dosimeter.ledger import book, transfer
+from dosimeter.ledger.accounts import Account
 from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget
 from dosimeter.ledger.desk import Desk, Kept, wall_clock
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound
-from dosimeter.ledger.positions import Account
 from dosimeter.ledger.records import Receipt, Verification
 from dosimeter.ledger.request import Request, identifier, text
 from dosimeter.ledger.stores import Transaction, open_store

@@ -10,18 +10,18 @@ ends before what this client saw recorded has lost spends, and is refused.
 
 from __future__ import annotations
 
+from dosimeter.ledger.accounts import Account
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.errors import JournalError
-from dosimeter.ledger.positions import Position
 
 _MOST = 1024
 
 
-class LivePositions:
-    """Positions by the name of their budget, each with the balance that it has reached."""
+class LiveAccounts:
+    """Accounts by the name of their budget, each with the balance that it has reached."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Balance, Position]] = {}
+        self._kept: dict[str, tuple[Balance, Account]] = {}
         self._seen: dict[str, tuple[int, str]] = {}
 
     def known(self, name: str) -> Balance | None:
@@ -29,20 +29,20 @@ class LivePositions:
         kept = self._kept.get(name)
         return None if kept is None else kept[0]
 
-    def pop(self, name: str) -> tuple[Balance, Position] | None:
+    def pop(self, name: str) -> tuple[Balance, Account] | None:
         """What is kept for a budget, which the caller now owns."""
         return self._kept.pop(name, None)
 
-    def take(self, balance: Balance) -> Position | None:
-        """The position at a balance, which the caller now owns; None if it is not kept."""
+    def take(self, balance: Balance) -> Account | None:
+        """The account at a balance, which the caller now owns; None if it is not kept."""
         kept = self._kept.pop(balance.name, None)
         return kept[1] if kept is not None and kept[0] == balance else None
 
-    def keep(self, balance: Balance, position: Position) -> None:
-        """Keeps a position that is recorded; the caller gives it up."""
+    def keep(self, balance: Balance, account: Account) -> None:
+        """Keeps a account that is recorded; the caller gives it up."""
         if len(self._kept) >= _MOST:
             self._kept.clear()
-        self._kept[balance.name] = (balance, position)
+        self._kept[balance.name] = (balance, account)
         self._seen[balance.name] = max(
             self._seen.get(balance.name, (-1, "")), (balance.sequence, balance.head)
         )

@@ -9,8 +9,7 @@ SQLAlchemy's, compiled once for each database and then run by the driver itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -64,9 +63,14 @@ _ROOM = 36
 
 _lines = select(journal)
 
-_between = _lines.where(
-    journal.c.place >= bindparam("start", type_=BigInteger),
-    journal.c.place < bindparam("end", type_=BigInteger),
+_between = (
+    _lines.where(
+        journal.c.place >= bindparam("start", type_=BigInteger),
+        journal.c.place < bindparam("end", type_=BigInteger),
+    )
+    .limit(bindparam("size", type_=Integer))
+    # Else SQLAlchemy gives SQLite an OFFSET with a value of its own.
+    .offset(literal_column("0"))
 )
 
 _moving = ("sequence", "head", "epsilon", "sums", "closed", "checksum")
@@ -106,8 +110,8 @@ STATEMENTS: dict[str, Executable] = {
         journal.c.key == bindparam("key", type_=Text),
     ),
     "by_place": _lines.where(journal.c.place == bindparam("at", type_=BigInteger)),
-    "page": _between.order_by(journal.c.place).limit(bindparam("size", type_=Integer)),
-    "latest": _between.order_by(journal.c.place.desc()).limit(bindparam("size", type_=Integer)),
+    "page": _between.order_by(journal.c.place),
+    "latest": _between.order_by(journal.c.place.desc()),
 }
 
 
@@ -116,18 +120,11 @@ def place(budget_id: int, sequence: int) -> int:
     return (budget_id << _ROOM) + sequence
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A statement in the words of one driver."""
+class Prepared(NamedTuple):
+    """A statement in the words of one driver, and the order of its values if it takes no names."""
 
     text: str
     order: tuple[str, ...] | None
-    constants: dict[str, Any]
-
-    def arguments(self, values: dict[str, Any]) -> Any:
-        """The values as the driver takes them: by position or by name."""
-        given = {**self.constants, **values} if self.constants else values
-        return given if self.order is None else [given[name] for name in self.order]
 
 
 def prepare(dialect: Dialect) -> dict[str, Prepared]:
@@ -144,9 +141,7 @@ def prepare(dialect: Dialect) -> dict[str, Prepared]:
         compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
         assert isinstance(compiled, SQLCompiler)
         order = tuple(compiled.positiontup or ()) if compiled.positional else None
-        # SQLite's LIMIT, for one, comes with an OFFSET that is a constant of the statement.
-        constants = {key: value for key, value in compiled.params.items() if value is not None}
-        ready[name] = Prepared(str(compiled), order, constants)
+        ready[name] = Prepared(str(compiled), order)
     return ready
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dosimeter.ledger import book
+from dosimeter.ledger.accounts import parameters_row, write_sums
 from dosimeter.ledger.audit import Replay, verify_lines
 from dosimeter.ledger.book import Balance, Line
 from dosimeter.ledger.desk import Desk, Kept
 from dosimeter.ledger.errors import BudgetClosed, BudgetExists, JournalError
-from dosimeter.ledger.positions import parameters_row, write_sums
 from dosimeter.ledger.records import Kind, Receipt, Verification
 from dosimeter.ledger.request import identifier
 from dosimeter.ledger.stores import Transaction

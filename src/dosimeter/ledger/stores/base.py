@@ -86,12 +86,13 @@ class Transaction:
 
     def record(self, values: dict[str, Any]) -> bool:
         """Moves a balance and appends its journal line; False if the balance was elsewhere."""
-        return self._store.record(self, values)
+        return all(self.run(statement, values) == 1 for statement in self._store.recording)
 
     def _execute(self, statement: str, values: dict[str, Any]) -> None:
-        prepared = self._store.statements[statement]
+        text, order = self._store.statements[statement]
+        given = values if order is None else tuple(map(values.__getitem__, order))
         try:
-            self._cursor.execute(prepared.text, prepared.arguments(values))
+            self._cursor.execute(text, given)
         except self._store.errors as error:
             raise self._failure(error) from error
 
@@ -117,6 +118,8 @@ class Store(ABC):
     """What opens a writing transaction, if the driver does not."""
     begin_reading: str
     """What opens a transaction that sees one moment."""
+    recording: tuple[str, ...]
+    """The statements that move a balance and append its line; each must change one row."""
 
     def __init__(self, engine: Engine, timeout: float) -> None:
         self._engine = engine
@@ -134,10 +137,6 @@ class Store(ABC):
     def reading(self) -> Transaction:
         """A transaction that sees one moment of the database and changes nothing."""
         return Transaction(self, self.begin_reading)
-
-    def record(self, transaction: Transaction, values: dict[str, Any]) -> bool:
-        """Moves a balance and appends its journal line; False if the balance was elsewhere."""
-        return transaction.run("move_on", values) == 1 == transaction.run("append", values)
 
     def migrate(self) -> None:
         """Brings the tables up to date.

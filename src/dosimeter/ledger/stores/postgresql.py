@@ -37,6 +37,8 @@ class PostgresqlStore(Store):
     backend = "postgresql"
     begin_writing = None
     begin_reading = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+    # Both in one statement: one trip to the server less.
+    recording = ("record",)
 
     def __init__(self, url: URL, timeout: float) -> None:
         engine = create_engine(
@@ -58,10 +60,6 @@ class PostgresqlStore(Store):
             connection.commit()
 
         super().__init__(engine, timeout)
-
-    def record(self, transaction: Transaction, values: dict[str, Any]) -> bool:
-        """Both in one statement: one trip to the server less."""
-        return transaction.run("record", values) == 1
 
     def _has_tables(self, transaction: Transaction) -> bool:
         # A query sees what was committed before it; to_regclass may remember what was not.

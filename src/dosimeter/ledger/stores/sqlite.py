@@ -36,6 +36,7 @@ class SqliteStore(Store):
     backend = "sqlite"
     begin_writing = "BEGIN IMMEDIATE"
     begin_reading = "BEGIN"
+    recording = ("move_on", "append")
 
     def __init__(self, url: URL, timeout: float) -> None:
         if url.database in (None, "", ":memory:"):

@@ -11,7 +11,6 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -71,62 +70,38 @@ def fresh_state(body: str) -> tuple[type[Account], saved.State]:
     return type(account), account.state()
 
 
-@dataclass
-class Position:
-    """A live account, which can be written down as its sums and brought back."""
+def restored(body: str, sums: str) -> Account:
+    """An account with stored parameters at stored sums.
 
-    account: Account
+    Raises:
+        JournalError: They do not fit together.
+    """
+    made, state = fresh_state(body)
+    tally = read_sums(sums, len(state["orders"]))
+    moved = {
+        "rdp": [saved.number(value) for value in tally.rdp.tolist()],
+        "pure_epsilon": saved.number(tally.pure_epsilon),
+        "spent_delta": tally.delta,
+    }
+    fields = {**state, **moved}
+    kind = fields.pop("kind")
+    del fields["version"], fields["checksum"]
+    try:
+        return made.from_state(saved.seal(kind, fields))
+    except StateError as error:
+        raise JournalError(f"sums must be as the ledger wrote them: {error}") from error
 
-    @classmethod
-    def restored(cls, body: str, sums: str) -> Position:
-        """An account with stored parameters at stored sums.
 
-        Raises:
-            JournalError: They do not fit together.
-        """
-        made, state = fresh_state(body)
-        tally = read_sums(sums, len(state["orders"]))
-        moved = {
-            "rdp": [saved.number(value) for value in tally.rdp.tolist()],
-            "pure_epsilon": saved.number(tally.pure_epsilon),
-            "spent_delta": tally.delta,
-        }
-        fields = {**state, **moved}
-        kind = fields.pop("kind")
-        del fields["version"], fields["checksum"]
-        try:
-            return cls(made.from_state(saved.seal(kind, fields)))
-        except StateError as error:
-            raise JournalError(f"sums must be as the ledger wrote them: {error}") from error
+def released(account: Account, body: str, cost: Cost, count: int) -> Account:
+    """The account as if a spend that is part of it had not been.
 
-    def spend(self, cost: Cost, count: int) -> None:
-        """Moves the account on.
-
-        Raises:
-            BudgetExceeded: It would pass the limit. Nothing has changed.
-        """
-        self.account.spend(cost, count)
-
-    def released(self, body: str, cost: Cost, count: int) -> Position:
-        """The position as if a spend that is part of it had not been.
-
-        Guarantee:
-            The sums stay at least the exact sum of the other spends: the stored sum is at
-            least the others plus this charge, the charge is the float that was added, and
-            the difference is rounded up. Where the charge is infinite, so the sum stays.
-        """
-        asked = charge(cost, count, self.account.orders)
-        return Position.restored(body, write_sums(without(self.account.tally, asked)))
-
-    @property
-    def sums(self) -> str:
-        """The sums as they are stored."""
-        return write_sums(self.account.tally)
-
-    @property
-    def epsilon(self) -> float:
-        """Epsilon spent, rounded up."""
-        return float(self.account.epsilon)
+    Guarantee:
+        The sums stay at least the exact sum of the other spends: the stored sum is at
+        least the others plus this charge, the charge is the float that was added, and
+        the difference is rounded up. Where the charge is infinite, so the sum stays.
+    """
+    asked = charge(cost, count, account.orders)
+    return restored(body, write_sums(without(account.tally, asked)))
 
 
 def without(tally: Tally, asked: Tally) -> Tally:
