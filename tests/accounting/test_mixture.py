@@ -62,6 +62,35 @@ def check_against_the_oracle(seed, cases):
 
 
 @pytest.mark.parametrize("seed", range(8))
+def test_certified_from_the_root_of_smaller_sums(seed):
+    rng = np.random.default_rng(seed)
+    with mp.workdps(60):
+        for _ in range(20):
+            mixture, sums = random_case(rng)
+            root = None
+            for _ in range(8):
+                value, root = mixture.solve(sums, root)
+                given_to = (mixture.orders, mixture.weights, mixture.delta, sums)
+                assert_certified(value, oracles.epsilon(*given_to))
+                growth = 10 ** rng.uniform(-18, rng.choice([-9, -2, 1]))
+                sums = sums * (1 + growth * rng.random(len(sums))) + growth * rng.choice([0, 1])
+
+
+def test_a_root_nearby_saves_evaluations(monkeypatch):
+    budget = dm.Filter(8.0, 1e-6)
+    step = dm.SampledGaussian(0.001, 8.0)
+    budget.spend(step, 10_000)
+    assert budget.epsilon > 0
+    evaluations = []
+    exp = np.exp
+    monkeypatch.setattr(np, "exp", lambda x: evaluations.append(1) or exp(x))
+    for _ in range(100):
+        budget.spend(step)
+        assert budget.epsilon > 0
+    assert len(evaluations) == 100
+
+
+@pytest.mark.parametrize("seed", range(8))
 def test_certified_on_random_and_extreme_curves(seed):
     check_against_the_oracle(seed, 150)
 

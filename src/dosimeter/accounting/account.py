@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from dosimeter import arguments
 from dosimeter.accounting import state as saved
-from dosimeter.accounting.mixture import Mixture
+from dosimeter.accounting.mixture import Mixture, Root
 from dosimeter.accounting.tally import Tally
 from dosimeter.errors import StateError
 from dosimeter.rdp import Orders
@@ -42,6 +42,7 @@ class Account:
         self._lock = threading.RLock()
         self._tally = Tally.nothing(self.orders)
         self._reported = 0.0
+        self._root: Root | None = None
 
     @property
     def delta(self) -> float:
@@ -80,7 +81,8 @@ class Account:
         """Epsilon spent so far, rounded up; it never falls."""
         with self._lock:
             # The loss never passes the pure total, so its minimum needs no weight.
-            value = min(self._mixture.epsilon(self._tally.rdp), self._tally.pure_epsilon)
+            mixed, self._root = self._mixture.solve(self._tally.rdp, self._root)
+            value = min(mixed, self._tally.pure_epsilon)
             self._reported = max(self._reported, value)
             return self._reported
 

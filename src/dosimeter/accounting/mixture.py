@@ -44,6 +44,19 @@ class Tangent(NamedTuple):
         return self.epsilon + rise + 1e-15 * (abs(self.epsilon) + rise)
 
 
+class Root(NamedTuple):
+    """Where the optimum lies for some sums, to begin from when they have grown a little.
+
+    The level of the optimum is concave in the sums, so the plane `anchor + pull . sums / weight`
+    lies above it.
+    """
+
+    level: float
+    anchor: float
+    pull: FloatArray
+    weight: float
+
+
 class _Constants(NamedTuple):
     """The logarithms of a sum's constants, and the levels where each term alone is over 1."""
 
@@ -106,18 +119,25 @@ class Mixture:
 
     def epsilon(self, rdp_sums: npt.ArrayLike) -> float:
         """Epsilon after spends that sum to `rdp_sums` (one value per order); rounded up."""
+        return self.solve(rdp_sums, None)[0]
+
+    def solve(self, rdp_sums: npt.ArrayLike, last: Root | None) -> tuple[float, Root | None]:
+        """As `epsilon`, with its root; twice as fast from the `last` root of smaller sums."""
         base, excess = self._shifted(rdp_sums)
         if base == math.inf:
-            return math.inf
-        level, terms, total = self._level(self._slope, excess, self._near)
+            return math.inf, None
+        finite = excess.item(excess.argmax()) < math.inf
+        start = self._start(base, excess, last) if finite else None
+        level, terms, total = self._level(self._slope, excess, self._near, start)
+        root = self._root(base, excess, level, terms) if finite else None
         tail, log_total = float(self._inverse.dot(terms)), math.log(total)
         if not log_total <= self._near:
-            return max(0.0, self._optimum(base, level, tail / total))
+            return max(0.0, self._optimum(base, level, tail / total)), root
         # Theorem 4e: the supremum is no higher than the tangent at this level reaches it.
         slope = (total * (1.0 + self._noise) - 1.0) / (1.0 - tail * (1.0 + self._noise))
         beyond = slope * (log_total + 2.0 * self._noise) / self._orders.beta.item(0)
         value = level + math.log1p(-tail * (1.0 - self._noise)) + beyond
-        return max(0.0, _round_up(base, value, scale=abs(level)))
+        return max(0.0, _round_up(base, value, scale=abs(level))), root
 
     def tangent(self, rdp_sums: npt.ArrayLike) -> Tangent:
         """Epsilon at `rdp_sums`, which may be negative here, and a plane that bounds it beyond.
@@ -173,19 +193,41 @@ class Mixture:
             raise ValueError(f"rdp_sums must be >= 0 at every order, got {base!r}")
         if base == math.inf:
             return base, sums
-        return base, np.nextafter(sums - base, math.inf)
+        excess = sums - base
+        # Differences that are subnormal are exact.
+        excess *= UP
+        return base, excess
+
+    def _root(self, base: float, excess: FloatArray, level: float, terms: FloatArray) -> Root:
+        pull = self._orders.beta * terms
+        weight = float(self._ones.dot(pull))
+        return Root(base + level, level - float(pull.dot(excess)) / weight, pull, weight)
+
+    def _start(self, base: float, excess: FloatArray, last: Root | None) -> float | None:
+        """A level just over that of the optimum if sums have grown little; None if not."""
+        if last is None:
+            return None
+        level = last.anchor + float(last.pull.dot(excess)) / last.weight
+        risen = base + level - last.level
+        # No term grows by more than e to this, so nothing overflows.
+        if not 0.0 <= risen * self._orders.beta.item(-1) <= 1.0:
+            return None
+        return level + 4.0 * self._noise / self._orders.beta.item(0)
 
     def _level(
-        self, constants: _Constants, rdp: FloatArray, tolerance: float
+        self, constants: _Constants, rdp: FloatArray, tolerance: float, start: float | None = None
     ) -> tuple[float, FloatArray, float]:
         """A level l where S(l) = sum e^{log + b (l - R)} is just over 1; its terms; S.
 
         log S is convex and increasing, so Newton's method from the right stays right of the
-        root and falls towards it. The start makes the largest term just over 1: no overflow.
+        root and falls towards it. By default it starts where the largest term is just over 1,
+        so that nothing overflows.
         """
         beta = self._orders.beta
-        starts = rdp + constants.crossings
-        level = starts.item(starts.argmin())
+        if start is None:
+            crossings = rdp + constants.crossings
+            start = crossings.item(crossings.argmin())
+        level = start
         nudge = 0.0
         for _ in range(_MAX_STEPS):
             terms = np.exp(constants.log + beta * (level - rdp))

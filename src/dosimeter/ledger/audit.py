@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from dosimeter.accounting import Filter, Mixture
+from dosimeter.accounting.mixture import Root
 from dosimeter.accounting.tally import Tally, charge
 from dosimeter.ledger.accounts import (
     Account,
@@ -43,6 +44,7 @@ class Replay:
         self.entries = 0
         self.closed = False
         self._mixture: Mixture | None = None
+        self._root: Root | None = None
         self._reserved: dict[int, Entry] = {}
 
     def feed(self, line: Line) -> None:
@@ -96,7 +98,8 @@ class Replay:
             tally = without(tally, self._charge(entry))
         epsilon = self.epsilon
         if entry.kind not in _FREE:
-            epsilon = min(self._mixture.epsilon(tally.rdp), tally.pure_epsilon)
+            mixed, self._root = self._mixture.solve(tally.rdp, self._root)
+            epsilon = min(mixed, tally.pure_epsilon)
         if not near(entry.epsilon, epsilon):
             raise JournalError(f"its epsilon is {entry.epsilon!r}, recomputed {epsilon!r}")
         self._check_limits(tally, epsilon)
