@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dosimeter.ledger import Entry, JournalError, Kind
+from dosimeter.ledger.records import canonical
 
 texts = st.text(st.characters(), max_size=30)
 entries = st.builds(
@@ -34,15 +35,18 @@ entries = st.builds(
 @given(entry=entries)
 def test_an_entry_comes_back_from_its_line(entry: Entry) -> None:
     body = entry.body()
+    epsilon = "inf" if entry.epsilon == math.inf else entry.epsilon
+    assert body == canonical({**entry._asdict(), "epsilon": epsilon, "format": 1})
     assert body.isascii()
     assert "\n" not in body
     assert Entry.parse(body) == entry
     assert Entry.parse(body).body() == body
 
 
-def test_an_entry_is_not_written_with_an_epsilon_that_is_none() -> None:
-    entry = Entry(budget="b", sequence=1, kind=Kind.SPEND, epsilon=math.nan, time="", previous="")
-    with pytest.raises(ValueError, match="Out of range"):
+@pytest.mark.parametrize("epsilon", [math.nan, -1.0, -math.inf])
+def test_an_entry_is_not_written_with_an_epsilon_that_is_none(epsilon: float) -> None:
+    entry = Entry(budget="b", sequence=1, kind=Kind.SPEND, epsilon=epsilon, time="", previous="")
+    with pytest.raises(ValueError, match="epsilon must be >= 0"):
         entry.body()
 
 

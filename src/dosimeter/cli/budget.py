@@ -190,7 +190,7 @@ def spend(
         receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
         for receipt in receipts.values():
             if as_json:
-                print_json({**asdict(receipt), "cost": str(receipt.cost)})
+                print_json({**receipt._asdict(), "cost": str(receipt.cost)})
             else:
                 tables.print_receipt(receipt)
 
@@ -216,7 +216,7 @@ def history(
         entries = ledger[name].history(last)
         if as_json:
             for entry in entries:
-                print_json(asdict(entry))
+                print_json(entry._asdict())
         else:
             tables.print_entries(entries)
 
