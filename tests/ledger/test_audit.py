@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dosimeter as dm
-from dosimeter.ledger import JournalError, Ledger, Receipt
+from dosimeter.ledger import JournalError, KeyConflict, Ledger, LedgerError, Receipt
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.records import digest
 from ledger import raw
@@ -230,3 +231,98 @@ def test_a_budget_that_went_back_is_refused(ledger: Ledger, url: str) -> None:
         budget.spend(dm.Gaussian(20))
     with pytest.raises(JournalError, match="backup"):
         budget.spend(dm.Gaussian(20), key="k")
+
+
+def test_a_moved_key_is_no_receipt(ledger: Ledger, url: str, receipts: list[Receipt]) -> None:
+    other = ledger.create("other", epsilon=3.0, delta=1e-6)
+    ((here, there),) = raw.query(url, "SELECT min(id), max(id) FROM dosimeter_budgets")
+    raw.query(
+        url,
+        "INSERT INTO dosimeter_journal (place, key, reference, hash, body) "
+        "SELECT place + :move, key, reference, hash, body FROM dosimeter_journal WHERE key = 'k0'",
+        move=((there - here) << 36) + 9,
+    )
+    with pytest.raises(KeyConflict):
+        other.spend(dm.Gaussian(20), 2, key="k0")
+    change(url, 3, "key", "renamed")
+    with pytest.raises(KeyConflict):
+        ledger["patients"].spend(dm.Gaussian(22), 2, key="renamed")
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 3e-4, 1e-3])
+@pytest.mark.parametrize("orders", [None, [2.0, 8.0, 64.0, 1024.0, 8192.0, 65536.0]])
+def test_a_small_budget_at_its_limit_verifies(
+    ledger: Ledger, epsilon: float, orders: list[float] | None
+) -> None:
+    for place in range(3, 10):
+        budget = ledger.create(f"b{place}", epsilon=epsilon, delta=10.0**-place, orders=orders)
+        for noise in (40 / epsilon, 400 / epsilon, 4e4 / epsilon):
+            count = budget.affordable(dm.Gaussian(noise))
+            if 0 < count < 2**53:
+                budget.spend(dm.Gaussian(noise), count)
+        found = ledger.verify(budget.name)
+        assert found.ok, found
+
+
+class TestBytesThatAreNoText:
+    """What SQLite lets into a column of text is found by its hash."""
+
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/budgets.db"
+
+    @pytest.mark.parametrize("edit", ["X'7B7D'", "CAST(X'FF7B' AS TEXT)"])
+    def test_in_an_entry(
+        self, ledger: Ledger, url: str, receipts: list[Receipt], edit: str
+    ) -> None:
+        raw.query(url, f"UPDATE dosimeter_journal SET body = {edit} WHERE {raw.SEQUENCE} = 2")
+        assert ledger.verify("patients").sequence == 2
+
+    @pytest.mark.parametrize("edit", ["X'7B7D'", "CAST(X'FF7B' AS TEXT)"])
+    def test_in_the_parameters(
+        self, ledger: Ledger, url: str, receipts: list[Receipt], edit: str
+    ) -> None:
+        raw.query(url, f"UPDATE dosimeter_parameters SET body = {edit}")
+        assert not ledger.verify("patients").ok
+
+    def test_in_the_balance(self, ledger: Ledger, url: str, receipts: list[Receipt]) -> None:
+        raw.query(url, "UPDATE dosimeter_budgets SET sums = CAST(X'FF7B' AS TEXT)")
+        with pytest.raises(JournalError, match="checksum"):
+            ledger["patients"].spend(dm.Gaussian(20))
+
+
+@pytest.mark.parametrize("field", ["head", "sums", "name"])
+def test_no_edit_of_a_row_keeps_its_checksum(field: str) -> None:
+    row = Balance.sealed(1, "x 0.0 00 0 y", "p", 3, "h", 0.5, "00", 0)
+    lengthened = row._replace(**{field: getattr(row, field) + " 0"})
+    with pytest.raises(JournalError, match="checksum"):
+        lengthened.check()
+    with pytest.raises(JournalError, match="checksum"):
+        row._replace(name="y", head="h 0.5 00 0 x", epsilon=0.0).check()
+
+
+def number_next(url: str, identity: int) -> None:
+    """Makes the next budget's id this one."""
+    if url.startswith("sqlite"):
+        raw.query(url, "UPDATE dosimeter_budgets SET id = :id", id=identity - 1)
+    else:
+        raw.query(url, f"ALTER TABLE dosimeter_budgets ALTER id RESTART WITH {identity}")
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 2])
+def test_a_ledger_that_is_full_says_so(ledger: Ledger, url: str, beyond: int) -> None:
+    ledger.create("first", epsilon=1.0, delta=1e-6)
+    number_next(url, 2**27 - 1 + beyond)
+    before = raw.everything(url)
+    with pytest.raises(LedgerError, match="fewer than"):
+        ledger.create("one too many", epsilon=1.0, delta=1e-6)
+    assert raw.everything(url) == before
+
+
+def test_the_last_budget_of_a_ledger_works(ledger: Ledger, url: str) -> None:
+    ledger.create("first", epsilon=1.0, delta=1e-6)
+    number_next(url, 2**27 - 2)
+    budget = ledger.create("last", epsilon=1.0, delta=1e-6)
+    budget.spend(dm.Gaussian(100))
+    assert len(budget.history()) == 2
+    assert ledger.verify("last").ok

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 import dosimeter as dm
 from dosimeter.ledger import BudgetClosed, BudgetExists, BudgetNotFound, Kind, Ledger
 from ledger import raw
+from ledger.servers import Postgres
 
 ODD_NAMES = [
     "O'Brien",
@@ -157,3 +158,11 @@ class TestClosing:
         ledger.create("patients", epsilon=1.0, delta=1e-6)
         with pytest.raises(DBAPIError, match="kept for good"):
             raw.query(url, change)
+
+
+def test_a_server_that_writes_floats_short_changes_nothing(postgres: Postgres) -> None:
+    with Ledger.open(f"{postgres.fresh_url()}%20-cextra_float_digits%3D0") as ledger:
+        budget = ledger.create("b", epsilon=3.0, delta=1e-6)
+        receipt = budget.spend(dm.Gaussian(20))
+        assert budget.epsilon == receipt.epsilon
+        assert ledger.verify("b").ok

@@ -124,6 +124,21 @@ class TestRaces:
         with Ledger.open(url) as ledger:
             assert len(list(ledger)) == 8
 
+    def test_a_child_leaves_the_connections_of_its_parent_alone(self, url: str) -> None:
+        with Ledger.open(url) as ledger:
+            budget = ledger.create("b", 1.0, 1e-6)
+            lines = ledger.export("b")
+            next(lines)
+            child = os.fork()
+            if child == 0:
+                lines.close()
+                ledger.disconnect()
+                budget.spend(clients.COST)
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            assert list(lines) == []
+            assert budget.statement().entries == 2
+
 
 @contextmanager
 def loaded(url: str, log: Path, number: int = 2) -> Iterator[subprocess.Popen[bytes]]:

@@ -49,8 +49,9 @@ class Balance(NamedTuple):
         closed: int,
     ) -> Balance:
         """A balance with its checksum: a hash over everything in the row but its id."""
-        # The name comes last, because it alone may hold a blank.
-        row = f"{parameters} {sequence} {head} {epsilon!r} {sums} {closed} {name}"
+        # With their lengths before them, no text can pass for another.
+        lengths = f"{len(parameters)} {len(head)} {len(sums)}"
+        row = f"{sequence!r} {epsilon!r} {closed!r} {lengths} {parameters}{head}{sums}{name}"
         return cls(id, name, parameters, sequence, head, epsilon, sums, closed, digest(row))
 
     def check(self) -> Balance:
@@ -84,8 +85,10 @@ class Line:
     @classmethod
     def at(cls, balance: Balance, row: Sequence[Any]) -> Line:
         """The line in a row of a budget's journal."""
-        place, *rest = row
-        return cls(place - schema.place(balance.id, 0), *rest)
+        place, key, reference, hash, body = row
+        sequence = place - schema.place(balance.id, 0)
+        # Whatever is no text was not written by the ledger.
+        return cls(sequence, key, reference, str(hash), str(body))
 
     def entry(self) -> Entry:
         """The entry in it.
@@ -117,9 +120,10 @@ def read(
 def parameters(transaction: Transaction, key: str) -> str:
     """The text of stored parameters."""
     found = transaction.rows("parameters", hash=key)
-    if not found or digest(found[0][0]) != key:
+    body = str(found[0][0]) if found else ""
+    if digest(body) != key:
         raise JournalError(f"parameters {key[:12]} must be as the ledger wrote them, got others")
-    return str(found[0][0])
+    return body
 
 
 def open_budget(
@@ -163,6 +167,7 @@ def insert(
         int(closed),
     )
     ((identity,),) = transaction.rows("open", **balance._asdict())
+    schema.require_room(identity)
     for line in lines:
         place = schema.place(identity, line.sequence)
         values = (place, line.key, line.reference, line.hash, line.body)

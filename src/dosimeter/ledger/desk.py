@@ -199,12 +199,20 @@ def _replayed(
     """The first receipts of a spend that was recorded under this key."""
     receipts = {}
     for balance, line in zip(balances, earlier, strict=True):
-        name = balance.name
-        found = line.entry() if line is not None and digest(line.body) == line.hash else None
-        entry = request.require_same(name, found)
+        entry = request.require_same(balance.name, _genuine(line, balance.name, request.key))
         assert line is not None
-        receipts[name] = receipt(entry, line.hash, request.costs[name], replayed=True)
+        cost = request.costs[balance.name]
+        receipts[balance.name] = receipt(entry, line.hash, cost, replayed=True)
     return receipts
+
+
+def _genuine(line: Line | None, name: str, key: str | None) -> Entry | None:
+    """The entry of a line that was neither edited nor moved."""
+    if line is None or digest(line.body) != line.hash:
+        return None
+    entry = line.entry()
+    expected = (name, key, line.sequence)
+    return entry if (entry.budget, entry.key, entry.sequence) == expected else None
 
 
 def receipt(entry: Entry, hash: str, cost: Cost, *, replayed: bool = False) -> Receipt:

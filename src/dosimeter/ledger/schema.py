@@ -30,6 +30,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from dosimeter.ledger.errors import LedgerError
+
 VERSION = 1
 _metadata = MetaData()
 
@@ -118,6 +120,15 @@ STATEMENTS: dict[str, Executable] = {
 def place(budget_id: int, sequence: int) -> int:
     """Where a line of a budget's journal stands among all lines."""
     return (budget_id << _ROOM) + sequence
+
+
+def require_room(budget_id: int) -> None:
+    """Raises unless the places of a budget, and the one after them, fit in 64 bits."""
+    if not budget_id < (1 << 63 - _ROOM) - 1:
+        raise LedgerError(
+            f"ledger must hold fewer than 2**{63 - _ROOM} budgets, got number {budget_id}; "
+            "begin another ledger for new data sets"
+        )
 
 
 class Prepared(NamedTuple):

@@ -32,6 +32,7 @@ class Link(NamedTuple):
 
     connection: Any
     cursor: Any
+    process: int
 
 
 class Transaction:
@@ -66,8 +67,7 @@ class Transaction:
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement of `schema.STATEMENTS` gives."""
         self._execute(statement, values)
-        found: list[tuple[Any, ...]] = self._cursor.fetchall()
-        return found
+        return self._fetched()
 
     def run(self, statement: str, values: dict[str, Any]) -> int:
         """How many rows a statement of `schema.STATEMENTS` changed."""
@@ -81,8 +81,7 @@ class Transaction:
             self._cursor.execute(text)
         except self._store.errors as error:
             raise self._failure(error) from error
-        found: list[tuple[Any, ...]] = self._cursor.fetchall() if self._cursor.description else []
-        return found
+        return self._fetched() if self._cursor.description else []
 
     def record(self, values: dict[str, Any]) -> bool:
         """Moves a balance and appends its journal line; False if the balance was elsewhere."""
@@ -95,6 +94,13 @@ class Transaction:
             self._cursor.execute(text, given)
         except self._store.errors as error:
             raise self._failure(error) from error
+
+    def _fetched(self) -> list[tuple[Any, ...]]:
+        try:
+            found: list[tuple[Any, ...]] = self._cursor.fetchall()
+        except self._store.errors as error:
+            raise self._failure(error) from error
+        return found
 
     def _commit(self) -> None:
         try:
@@ -163,6 +169,7 @@ class Store(ABC):
 
     def dispose(self) -> None:
         """Closes the idle connections."""
+        self._forget_the_parents()
         while self._idle:
             with suppress(Exception):
                 self._idle.pop().connection.close()
@@ -180,9 +187,7 @@ class Store(ABC):
 
     def link(self) -> Link:
         """A connection for one transaction; it goes to `keep` or to `undo` afterwards."""
-        if self._process != os.getpid():
-            # Connections that came through a fork are the parent's: neither use nor close them.
-            self._process, self._inherited, self._idle = os.getpid(), self._idle, []
+        self._forget_the_parents()
         try:
             return self._idle.pop()
         except IndexError:
@@ -193,14 +198,23 @@ class Store(ABC):
             raise self._failure(error.orig or error) from error
         except self.errors as error:
             raise self._failure(error) from error
-        return Link(connection, connection.cursor())
+        return Link(connection, connection.cursor(), self._process)
+
+    def _forget_the_parents(self) -> None:
+        """Sets aside connections that came through a fork: they are neither used nor closed."""
+        if self._process != os.getpid():
+            self._inherited += self._idle
+            self._process, self._idle = os.getpid(), []
 
     def keep(self, link: Link) -> None:
         """Keeps a connection, on which a transaction has ended, for the next one."""
-        self._idle.append(link)
+        (self._idle if link.process == os.getpid() else self._inherited).append(link)
 
     def undo(self, link: Link) -> None:
         """Rolls back what is open on a connection."""
+        if link.process != os.getpid():
+            self._inherited.append(link)
+            return
         try:
             link.connection.rollback()
         except Exception:

@@ -54,6 +54,8 @@ class PostgresqlStore(Store):
                 f"SET lock_timeout = {lock_timeout};"
                 f"SET idle_in_transaction_session_timeout = '{_IDLE_LIMIT}';"
                 "SET default_transaction_isolation = 'read committed';"
+                # A balance is compared digit by digit.
+                "SET extra_float_digits = 1;"
                 "SELECT set_config('synchronous_commit', 'on', false) "
                 "WHERE current_setting('synchronous_commit') = 'off'"
             )
