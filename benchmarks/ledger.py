@@ -85,14 +85,14 @@ def run(*, long: int = LONG, repeats: int = REPEATS) -> dict[str, Any]:
 
 def _single(url: str, repeats: int) -> dict[str, float]:
     with Ledger.open(url) as ledger, _by_hand(url) as (by_hand, _):
-        budget = ledger.create("single", epsilon=1e6, delta=1e-6)
+        budget = ledger.create("single", epsilon=8.0, delta=1e-6)
         return _rates(by_hand, _spends(budget), 200, repeats)
 
 
 def _eight(url: str, repeats: int) -> dict[str, float]:
     with Ledger.open(url) as ledger, _by_hand(url):
         for number in range(CLIENTS):
-            ledger.create(f"eight {number}", epsilon=1e6, delta=1e-6)
+            ledger.create(f"eight {number}", epsilon=8.0, delta=1e-6)
 
     @contextmanager
     def hand_client(number: int) -> Iterator[Work]:
@@ -131,7 +131,7 @@ def _long(url: str, long: int, repeats: int) -> dict[str, float]:
 def _reserved(url: str, repeats: int) -> dict[str, float]:
     """The ledger's part of a training step that is reserved in blocks of 1,000."""
     with Ledger.open(url) as ledger:
-        budget = ledger.create("reserved", epsilon=1e6, delta=1e-6)
+        budget = ledger.create("reserved", epsilon=8.0, delta=1e-6)
         best = float("inf")
         for _ in range(repeats):
             with budget.buffered(block=1000) as gate:
@@ -235,7 +235,7 @@ def _by_hand(url: str, row: int = 0) -> Iterator[tuple[Work, Any]]:
 
 def _fill(ledger: Ledger, name: str, entries: int) -> None:
     """A budget whose journal has that many entries, written past the ledger for speed."""
-    account = dm.Filter(1e6, 1e-6)
+    account = dm.Filter(8.0, 1e-6)
     account.spend(COST, entries)
     key, body = parameters_row(account)
     store = ledger._desk.store

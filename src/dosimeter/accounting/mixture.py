@@ -129,7 +129,9 @@ class Mixture:
         finite = excess.item(excess.argmax()) < math.inf
         start = self._start(base, excess, last) if finite else None
         level, terms, total = self._level(self._slope, excess, self._near, start)
-        root = self._root(base, excess, level, terms) if finite else None
+        root = last
+        if level != start:
+            root = self._root(base, excess, level, terms) if finite else None
         tail, log_total = float(self._inverse.dot(terms)), math.log(total)
         if not log_total <= self._near:
             return max(0.0, self._optimum(base, level, tail / total)), root

@@ -85,7 +85,10 @@ class Transaction:
 
     def record(self, values: dict[str, Any]) -> bool:
         """Moves a balance and appends its journal line; False if the balance was elsewhere."""
-        return all(self.run(statement, values) == 1 for statement in self._store.recording)
+        for statement in self._store.recording:
+            if self.run(statement, values) != 1:
+                return False
+        return True
 
     def _execute(self, statement: str, values: dict[str, Any]) -> None:
         text, order = self._store.statements[statement]
