@@ -33,7 +33,7 @@ from dosimeter.rdp.plain import to_plain
 
 COST = dm.SampledGaussian(sample_rate=0.001, noise_multiplier=8.0)
 CLIENTS = 8
-REPEATS = 7
+REPEATS = 21
 LONG = 1_000_000
 SHORT = 1_000
 
