@@ -27,9 +27,8 @@ from benchmarks.measure import Result
 from benchmarks.training import network
 from dosimeter.ledger import Budget, Ledger, book
 from dosimeter.ledger.accounts import parameters_row, write_sums
-from dosimeter.ledger.records import Entry, Kind, digest
+from dosimeter.ledger.records import Entry, Kind, digest, written
 from dosimeter.ledger.schema import place
-from dosimeter.rdp.plain import to_plain
 
 COST = dm.SampledGaussian(sample_rate=0.001, noise_multiplier=8.0)
 CLIENTS = 8
@@ -268,13 +267,13 @@ def _settle(url: str) -> None:
 
 
 def _lines(name: str, entries: int, parameters: Any, epsilon: float) -> Iterator[book.Line]:
-    plain, previous = to_plain(COST), "0" * 64
+    cost, previous = written(COST), "0" * 64
     for sequence in range(entries + 1):
         entry = Entry(
             budget=name,
             sequence=sequence,
             kind=Kind.SPEND if sequence else Kind.OPEN,
-            cost=plain if sequence else None,
+            cost=cost if sequence else None,
             count=1 if sequence else 0,
             epsilon=epsilon if sequence else 0.0,
             parameters=None if sequence else parameters,

@@ -19,7 +19,7 @@ entries = st.builds(
     budget=texts,
     sequence=st.integers(0, 2**62),
     kind=st.sampled_from(Kind),
-    cost=st.none() | st.just({"kind": "gaussian", "noise_multiplier": 2.0}),
+    cost=st.none() | st.just('{"kind":"gaussian","noise_multiplier":2.0}'),
     count=st.integers(0, 2**53),
     epsilon=st.floats(0, math.inf),
     key=st.none() | texts,
@@ -36,7 +36,8 @@ entries = st.builds(
 def test_an_entry_comes_back_from_its_line(entry: Entry) -> None:
     body = entry.body()
     epsilon = "inf" if entry.epsilon == math.inf else entry.epsilon
-    assert body == canonical({**entry._asdict(), "epsilon": epsilon, "format": 1})
+    cost = None if entry.cost is None else json.loads(entry.cost)
+    assert body == canonical({**entry._asdict(), "cost": cost, "epsilon": epsilon, "format": 1})
     assert body.isascii()
     assert "\n" not in body
     assert Entry.parse(body) == entry

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import dp_accounting
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from dosimeter.ledger import (
     LedgerBusy,
     LedgerRefusal,
 )
+from dosimeter.ledger.records import _written
 from ledger import raw
 
 STEP = dm.SampledGaussian(0.01, 1.0)
@@ -188,6 +190,18 @@ class TestKeys:
         with pytest.raises(KeyConflict, match="'k'"):
             budget.spend(cost, count, key="k")
         assert raw.everything(url) == before
+
+    def test_a_cost_may_be_written_in_two_ways(
+        self, ledger: Ledger, open_ledger: Callable[..., Ledger]
+    ) -> None:
+        whole, decimal = (dm.Event(dp_accounting.GaussianDpEvent(noise)) for noise in (20, 20.0))
+        ledger.create("patients", epsilon=3.0, delta=1e-6)
+        first = ledger["patients"].spend(whole, key="k")
+        _written.cache_clear()
+        ledger["patients"].spend(decimal)
+        again = open_ledger()["patients"].spend(whole, key="k")
+        assert again.replayed
+        assert again.hash == first.hash
 
     def test_keys_of_different_budgets_are_different(self, ledger: Ledger) -> None:
         for name in ("a", "b"):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from contextlib import nullcontext
@@ -129,7 +130,7 @@ def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
                 {
                     **asdict(statement),
                     "guarantee": str(budget.guarantee()),
-                    "last_cost": last and last.cost,
+                    "last_cost": last and json.loads(last.cost or "null"),
                     "affordable": affordable,
                 }
             )
@@ -216,7 +217,7 @@ def history(
         entries = ledger[name].history(last)
         if as_json:
             for entry in entries:
-                print_json(entry._asdict())
+                print_json({**entry._asdict(), "cost": json.loads(entry.cost or "null")})
         else:
             tables.print_entries(entries)
 

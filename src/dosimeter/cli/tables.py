@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,7 @@ def print_entries(entries: list[Entry]) -> None:
             entry.time[:16].replace("T", " "),
             str(entry.kind),
             f"{entry.count:,}" if entry.count else "",
-            _text(_short(entry.cost) if entry.cost else ""),
+            _text(_short(json.loads(entry.cost)) if entry.cost else ""),
             at_most(entry.epsilon, padded=True),
             _text(entry.actor),
             _text(entry.purpose[:200]),

@@ -18,11 +18,10 @@ from dosimeter.ledger.accounts import Account, released, restored
 from dosimeter.ledger.book import Balance, Clock, Line
 from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
 from dosimeter.ledger.live import LiveAccounts, went_back
-from dosimeter.ledger.records import Entry, Kind, Receipt, digest
+from dosimeter.ledger.records import Entry, Kind, Receipt, digest, written
 from dosimeter.ledger.request import Request, text
 from dosimeter.ledger.stores import Store, Transaction
 from dosimeter.rdp import Cost
-from dosimeter.rdp.plain import to_plain
 
 T = TypeVar("T")
 Kept = list[tuple[Balance, Account]]
@@ -105,7 +104,7 @@ class Desk:
                 balance,
                 account,
                 kind=Kind.COMMIT if drawn else Kind.RELEASE,
-                cost=to_plain(reserved.cost),
+                cost=written(reserved.cost),
                 count=drawn or reserved.count,
                 reference=reserved.sequence,
                 time=book.utc(self.clock),

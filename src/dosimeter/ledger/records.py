@@ -15,11 +15,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dosimeter.ledger.errors import JournalError
 from dosimeter.rdp import Cost
-from dosimeter.rdp.plain import Plain, from_plain
+from dosimeter.rdp.plain import from_plain, to_plain
 from dosimeter.rounding import at_most
 
 FORMAT = 1
@@ -48,7 +49,7 @@ class Entry(NamedTuple):
         kind: What it records.
         time: When, by the client's clock, in UTC; the order is that of the sequence.
         previous: The hash of the entry before.
-        cost: The plain cost of a spend, reservation, commit or release.
+        cost: The plain cost of a spend, reservation, commit or release, as JSON.
         count: How many runs of the cost.
         epsilon: Epsilon spent after this entry, rounded up.
         key: The idempotency key of a spend.
@@ -63,7 +64,7 @@ class Entry(NamedTuple):
     kind: Kind
     time: str
     previous: str
-    cost: Plain | None = None
+    cost: str | None = None
     count: int = 0  # type: ignore[assignment]  # no one counts the values of an entry
     epsilon: float = 0.0
     key: str | None = None
@@ -80,7 +81,7 @@ class Entry(NamedTuple):
         text = _encoder.encode
         return (
             f'{{"actor":{text(self.actor)},"budget":{text(self.budget)},'
-            f'"cost":{_optional(self.cost)},"count":{self.count},"epsilon":{epsilon},'
+            f'"cost":{self.cost or "null"},"count":{self.count},"epsilon":{epsilon},'
             f'"format":{FORMAT},"key":{_optional(self.key)},"kind":"{self.kind}",'
             f'"parameters":{_optional(self.parameters)},"previous":{text(self.previous)},'
             f'"purpose":{text(self.purpose)},"reference":{_optional(self.reference)},'
@@ -98,8 +99,11 @@ class Entry(NamedTuple):
             values = json.loads(body)
             if values.pop("format") != FORMAT or set(values) != _NAMES:
                 raise ValueError("its fields are not those of an entry")
-            epsilon = values["epsilon"]
+            epsilon, cost = values["epsilon"], values["cost"]
+            if not isinstance(cost, dict | None):
+                raise TypeError(f"cost must be of another type, got {cost!r}")
             values["epsilon"] = math.inf if epsilon == "inf" else epsilon
+            values["cost"] = None if cost is None else canonical(cost)
             entry = cls(**{**values, "kind": Kind(values["kind"])})
             entry._check_types()
             if entry.body() != body:
@@ -118,14 +122,14 @@ class Entry(NamedTuple):
         """The cost of a spend, a reservation, or what ends one."""
         if self.cost is None:
             raise JournalError(f"entry of kind {self.kind} must carry a cost, got none")
-        return from_plain(self.cost)
+        return from_plain(json.loads(self.cost))
 
 
 _NAMES = set(Entry._fields)
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("budget", "actor", "purpose", "time", "previous"), (str,)),
     **dict.fromkeys(("sequence", "count"), (int,)),
-    **dict.fromkeys(("cost", "parameters"), (dict, type(None))),
+    "parameters": (dict, type(None)),
     "epsilon": (float,),
     "key": (str, type(None)),
     "reference": (int, type(None)),
@@ -195,6 +199,20 @@ _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 def canonical(values: Mapping[str, Any]) -> str:
     """Plain JSON values as the one line of text that stands for them."""
     return _encoder.encode(values)
+
+
+def written(cost: Cost) -> str:
+    """A cost as the line of text that stands for it in an entry.
+
+    Raises:
+        TypeError: It cannot be written down.
+    """
+    return canonical(to_plain(cost)) if type(cost).__hash__ is None else _written(cost)
+
+
+@lru_cache(maxsize=4096)
+def _written(cost: Cost) -> str:
+    return canonical(to_plain(cost))
 
 
 def _optional(value: object) -> str:

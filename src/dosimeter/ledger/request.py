@@ -13,9 +13,8 @@ from typing import Any
 
 from dosimeter import arguments
 from dosimeter.ledger.errors import KeyConflict
-from dosimeter.ledger.records import Entry, Kind
+from dosimeter.ledger.records import Entry, Kind, written
 from dosimeter.rdp import Cost
-from dosimeter.rdp.plain import to_plain
 
 _LONGEST_NAME = 500
 _LONGEST_TEXT = 100_000
@@ -38,7 +37,7 @@ class Request:
         self.names = sorted(self.costs)
         self.count = arguments.count("count", count)
         self.key = None if key is None else identifier("key", key)
-        self._plain = {name: to_plain(cost) for name, cost in self.costs.items()}
+        self._written = {name: written(cost) for name, cost in self.costs.items()}
         self._note = {
             "kind": kind,
             "count": self.count,
@@ -49,7 +48,7 @@ class Request:
 
     def values(self, name: str) -> dict[str, Any]:
         """What the entry in one budget says of it."""
-        return {"cost": self._plain[name], **self._note}
+        return {"cost": self._written[name], **self._note}
 
     def require_same(self, name: str, entry: Entry | None) -> Entry:
         """The entry that was recorded under this key, if it is for the same spend.
@@ -57,13 +56,18 @@ class Request:
         Raises:
             KeyConflict: It is for another one.
         """
-        asked = (Kind.SPEND, self._plain[name], self.count)
-        if entry is None or (entry.kind, entry.cost, entry.count) != asked:
+        if entry is None or not self._is(entry, name):
             raise KeyConflict(
                 f"key must name one spend, got {self.key!r} again for another cost, count or "
                 f"budget ({name!r}); choose a new key for a new spend"
             )
         return entry
+
+    def _is(self, entry: Entry, name: str) -> bool:
+        if (entry.kind, entry.count) != (Kind.SPEND, self.count):
+            return False
+        # Equal costs may be written in two ways: an event with a whole number, and with a float.
+        return entry.cost == self._written[name] or entry.priced() == self.costs[name]
 
 
 def identifier(what: str, value: object) -> str:
