@@ -161,6 +161,7 @@ class TestFilterAndOdometer:
             gate.spend(cost, count)
             assert gate.epsilon >= last
             last = gate.epsilon
+            assert gate.epsilon == last
 
     @given(spends=spends)
     def test_state_round_trips_exactly_through_json(self, new_gate, spends):

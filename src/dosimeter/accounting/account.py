@@ -43,6 +43,7 @@ class Account:
         self._tally = Tally.nothing(self.orders)
         self._reported = 0.0
         self._root: Root | None = None
+        self._read: Tally | None = None
 
     @property
     def delta(self) -> float:
@@ -80,10 +81,12 @@ class Account:
     def epsilon(self) -> float:
         """Epsilon spent so far, rounded up; it never falls."""
         with self._lock:
-            # The loss never passes the pure total, so its minimum needs no weight.
-            mixed, self._root = self._mixture.solve(self._tally.rdp, self._root)
-            value = min(mixed, self._tally.pure_epsilon)
-            self._reported = max(self._reported, value)
+            if self._read is not self._tally:
+                mixed, self._root = self._mixture.solve(self._tally.rdp, self._root)
+                # The loss never passes the pure total, so its minimum needs no weight.
+                value = min(mixed, self._tally.pure_epsilon)
+                self._reported = max(self._reported, value)
+                self._read = self._tally
             return self._reported
 
     def __reduce__(self) -> NoReturn:

@@ -122,7 +122,10 @@ class Mixture:
         return self.solve(rdp_sums, None)[0]
 
     def solve(self, rdp_sums: npt.ArrayLike, last: Root | None) -> tuple[float, Root | None]:
-        """As `epsilon`, with its root; twice as fast from the `last` root of smaller sums."""
+        """As `epsilon`, with its root; twice as fast from the `last` root of smaller sums.
+
+        The last digits depend on where it begins, within the error that is certified.
+        """
         base, excess = self._shifted(rdp_sums)
         if base == math.inf:
             return math.inf, None
