@@ -154,14 +154,20 @@ def _filter(changing: bool) -> Accountant:
     def spend(i: int) -> None:
         budget.spend(dm.SampledGaussian(RATE, _noise(True, i)) if changing else constant)
 
-    return spend, lambda: budget.epsilon
+    return spend, lambda: _read_anew(budget, constant)
 
 
 def _menu(changing: bool) -> Accountant:
     # A menu is declared, so changing means going round its items.
     costs = [dm.SampledGaussian(RATE, 1.0 + 0.25 * i) for i in range(4 if changing else 1)]
     budget = dm.Filter(5.0, DELTA, menu=make_menu(costs, 5.0, 0.89 * DELTA))
-    return (lambda i: budget.spend(costs[i % len(costs)])), (lambda: budget.epsilon)
+    return (lambda i: budget.spend(costs[i % len(costs)])), (lambda: _read_anew(budget, costs[0]))
+
+
+def _read_anew(budget: dm.Filter, cost: dm.Cost) -> float:
+    """Epsilon after one more spend: that of unchanged sums is only looked up."""
+    budget.spend(cost)
+    return budget.epsilon
 
 
 def _opacus(name: str) -> Callable[[bool], Accountant]:
@@ -239,8 +245,9 @@ PEERS: dict[str, Callable[[bool], Accountant]] = {
 
 REMARKS = {
     "dosimeter filter": "a spend decides: it is admitted or refused, fully adaptive; it keeps the "
-    "curves of the last 4,096 costs",
-    "dosimeter filter with a menu": "a spend decides; ever-changing means its four items in turn",
+    "curves of the last 4,096 costs; the time of a reading includes a spend before it",
+    "dosimeter filter with a menu": "a spend decides; ever-changing means its four items in turn; "
+    "a reading includes a spend, too",
     "Opacus RDP": "a spend only notes; a decision needs a reading; parameters fixed beforehand",
     "Opacus PRV": "the same",
     "dp-accounting RDP": "a decision needs a reading; parameters fixed beforehand",
