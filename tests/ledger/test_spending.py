@@ -125,6 +125,19 @@ class TestRefusals:
         assert str(copy) == str(caught.value)
         assert (copy.budget, copy.affordable) == ("patients", 0)
 
+    def test_what_was_accepted_once_does_not_hide_what_is_wrong(self, ledger: Ledger) -> None:
+        budget = ledger.create("patients", epsilon=3.0, delta=1e-6)
+        budget.spend(dm.Gaussian(20), 1, purpose="a")
+        with pytest.raises(TypeError, match="count must be a whole number"):
+            budget.spend(dm.Gaussian(20), True, purpose="a")
+        with pytest.raises(TypeError, match="count must be a whole number"):
+            budget.spend(dm.Gaussian(20), 1.0, purpose="a")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="purpose must be text"):
+            budget.spend(dm.Gaussian(20), 1, purpose=["a"])  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="cost must be"):
+            budget.spend([20.0])  # type: ignore[arg-type]
+        assert budget.statement().entries == 2
+
     def test_failures_have_their_own_cap(self, ledger: Ledger) -> None:
         budget = ledger.create("patients", epsilon=10.0, delta=1e-6, approx_delta=1.05e-6)
         assert budget.affordable(dm.ApproxDp(0.01, 1e-7)) == 10

@@ -18,7 +18,7 @@ from dosimeter.ledger.accounts import Account
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk
 from dosimeter.ledger.records import Entry, Kind, Receipt
-from dosimeter.ledger.request import Request
+from dosimeter.ledger.request import Request, request
 from dosimeter.ledger.reservation import Buffered, Reservation
 from dosimeter.rdp import Cost
 
@@ -114,7 +114,10 @@ class Budget:
             LedgerUnavailable: The database failed. Unless `outcome_unknown` says
                 otherwise, nothing was recorded.
         """
-        asked = Request({self._name: cost}, count, key=key, purpose=purpose, actor=actor)
+        if key is None:
+            asked = request(self._name, cost, count, purpose, actor)
+        else:
+            asked = Request({self._name: cost}, count, key=key, purpose=purpose, actor=actor)
         return self._desk.spend(asked)[self._name]
 
     def affordable(self, cost: Cost) -> int:

@@ -9,6 +9,7 @@ a spend that cannot be audited is not recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from dosimeter import arguments
@@ -68,6 +69,20 @@ class Request:
             return False
         # Equal costs may be written in two ways: an event with a whole number, and with a float.
         return entry.cost == self._written[name] or entry.priced() == self.costs[name]
+
+
+def request(name: str, cost: Cost, count: int, purpose: str, actor: str) -> Request:
+    """A spend in one budget without a key; the same one asked again is not checked anew."""
+    try:
+        return _request(name, cost, count, purpose, actor)
+    except TypeError:
+        # What cannot be kept is refused in words there.
+        return Request({name: cost}, count, purpose=purpose, actor=actor)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _request(name: str, cost: Cost, count: int, purpose: str, actor: str) -> Request:
+    return Request({name: cost}, count, purpose=purpose, actor=actor)
 
 
 def identifier(what: str, value: object) -> str:
