@@ -114,10 +114,7 @@ class Budget:
             LedgerUnavailable: The database failed. Unless `outcome_unknown` says
                 otherwise, nothing was recorded.
         """
-        if key is None:
-            asked = request(self._name, cost, count, purpose, actor)
-        else:
-            asked = Request({self._name: cost}, count, key=key, purpose=purpose, actor=actor)
+        asked = request(self._name, cost, count, key, purpose, actor)
         return self._desk.spend(asked)[self._name]
 
     def affordable(self, cost: Cost) -> int:

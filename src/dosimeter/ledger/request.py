@@ -71,18 +71,22 @@ class Request:
         return entry.cost == self._written[name] or entry.priced() == self.costs[name]
 
 
-def request(name: str, cost: Cost, count: int, purpose: str, actor: str) -> Request:
-    """A spend in one budget without a key; the same one asked again is not checked anew."""
+def request(
+    name: str, cost: Cost, count: int, key: str | None, purpose: str, actor: str
+) -> Request:
+    """A spend in one budget; the same one asked again is not checked anew."""
     try:
-        return _request(name, cost, count, purpose, actor)
+        return _request(name, cost, count, key, purpose, actor)
     except TypeError:
         # What cannot be kept is refused in words there.
-        return Request({name: cost}, count, purpose=purpose, actor=actor)
+        return Request({name: cost}, count, key=key, purpose=purpose, actor=actor)
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _request(name: str, cost: Cost, count: int, purpose: str, actor: str) -> Request:
-    return Request({name: cost}, count, purpose=purpose, actor=actor)
+def _request(
+    name: str, cost: Cost, count: int, key: str | None, purpose: str, actor: str
+) -> Request:
+    return Request({name: cost}, count, key=key, purpose=purpose, actor=actor)
 
 
 def identifier(what: str, value: object) -> str:
