@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from adversaries.observer import Runs
+from adversaries.observer import Runs, View
 
 _PER_EPSILON = 500
 _POINTS = 1600
@@ -26,23 +26,35 @@ class Board:
         self.limit, self.step = limit, max(min(limit / _PER_EPSILON, finest / 5), span / _POINTS)
         self.zero = math.ceil(0.5 * limit / self.step)
         self._size = math.ceil(span / self.step)
-        self._moves = [view.on(self.step, 0.0) for view in purchases]
+        self._moves = [self._parted(view) for view in purchases]
 
     def pays(self, epsilon, *, beyond=0):
         """What stopping pays where epsilon has been promised; or only at points beyond."""
         points = np.arange(self._size) if not beyond else self._size + np.arange(beyond)
         return -np.expm1(-np.maximum((points - self.zero) * self.step - epsilon, 0.0))
 
+    def _parted(self, view):
+        """What stays on the board, and the chances (p, q) of a loss far beyond the limit."""
+        low, high = np.searchsorted(view.losses, [-1.8 * self.limit, 2.5 * self.limit]).tolist()
+        low, high = min(low, len(view.p) - 1), max(high, low + 1)
+        far = view.p[high:]
+        q = float(far @ np.exp(-view.losses[high:]))
+        near = View(view.step, view.low + low * view.step, view.p[low:high])
+        return near.on(self.step, 0.0), float(far.sum()), q
+
     def after(self, number, value):
         """The mean of `value` after a purchase; below the board nothing, above it the least."""
-        move = self._moves[number]
+        move, far_p, far_q = self._moves[number]
         first = round(move.low / self.step)
         last = first + len(move.p) - 1
         above = np.maximum(self.pays(self.limit, beyond=max(0, last)), value[-1])
         padded = np.concatenate([np.zeros(max(0, -first)), value, above])
         start = max(0, first)
         reached = padded[start : start + len(value) + len(move.p) - 1]
-        return np.correlate(reached, move.p, "valid")
+        # Far beyond the limit she stops, which pays 1 - e^{limit - loss}.
+        points = (np.arange(self._size) - self.zero) * self.step
+        stopped = np.maximum(far_p - np.exp(self.limit - points) * far_q, 0.0)
+        return np.correlate(reached, move.p, "valid") + stopped
 
 
 def purchases(menu, turns):

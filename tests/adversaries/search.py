@@ -23,7 +23,7 @@ from adversaries.gates import Priced, draw, draw_priced, spelled
 from adversaries.observer import Runs
 from dosimeter.accounting.priced.losses import Direction
 from dosimeter.accounting.priced.menu import Losses, Menu, lattice_level
-from dosimeter.accounting.priced.rates import Item, Scale
+from dosimeter.accounting.priced.rates import Item
 from dosimeter.accounting.priced.table import Bundle, stopping_value
 
 SLACK = 1 + 1e-6
@@ -271,8 +271,7 @@ def _stops(table, cost):
 def claims(priced):
     """What the library says of drawn prices: V of a filter, and V of an odometer's readings."""
     items = tuple(Item(*bundle) for bundle in priced.bundles)
-    scale = Scale.of(items[0].cost, priced.epsilon, priced.delta)
-    losses = Losses(scale, priced.delta, lattice_level(priced.epsilon))
+    losses = Losses(priced.epsilon, priced.delta, lattice_level(priced.epsilon))
     tables = [losses.table(items, way, priced.epsilon) for way in Direction]
     value = max(table.value(priced.quanta, priced.epsilon) for table in tables)
     ways = [
