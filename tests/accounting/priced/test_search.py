@@ -30,7 +30,7 @@ def test_no_player_reaches_more_than_v_at_random_prices(first):
     none_passes_delta("priced", range(first, first + 10))
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, 60, 10))
 def test_no_adversary_passes_the_delta_of_a_random_gate(first):
     none_passes_delta("small", range(first, first + 10))
 
