@@ -184,13 +184,13 @@ class Runs:
         return total
 
 
-def seen_of(spent, epsilon, delta):
-    """What an observer of a fixed sequence [(cost, count), ...] reaches, in either direction."""
+def seen_of(spent, epsilon, delta, directions=("REMOVE", "ADD")):
+    """What an observer of a fixed sequence [(cost, count), ...] reaches."""
     best = 0.0
-    for added in (False, True):
+    for direction in directions:
         total = None
         for cost, count in spent:
-            view = Runs(cost, added, epsilon=epsilon, delta=delta).of(count)
+            view = Runs(cost, direction == "ADD", epsilon=epsilon, delta=delta).of(count)
             total = view if total is None else total.plus(view, delta)
         best = max(best, total.hockey_stick(epsilon))
     return best
