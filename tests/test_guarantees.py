@@ -40,7 +40,7 @@ def spend(gate, spent):
 
 
 class TestCurves:
-    """"Cost curves bound both directions": the Rényi divergence of rounded outputs is below."""
+    """ "Cost curves bound both directions": the Rényi divergence of rounded outputs is below."""
 
     ORDERS = (1.25, 2.0, 3.5, 8.0, 32.0)
 
@@ -93,9 +93,7 @@ class TestCurves:
     def test_of_events_are_not_below_their_parts(self):
         gaussians = dpa.ComposedDpEvent([dpa.GaussianDpEvent(2.0), dpa.GaussianDpEvent(3.0)])
         sampled = dpa.PoissonSampledDpEvent(0.05, gaussians)
-        event = dpa.ComposedDpEvent(
-            [dpa.SelfComposedDpEvent(sampled, 40), dpa.LaplaceDpEvent(4.0)]
-        )
+        event = dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(sampled, 40), dpa.LaplaceDpEvent(4.0)])
         # Both Gaussians of one sample are one with the noise that their precisions sum to.
         one = dm.SampledGaussian(0.05, (2.0**-2 + 3.0**-2) ** -0.5)
         for order, claimed in zip(self.ORDERS, dm.Event(event).rdp(self.ORDERS), strict=True):

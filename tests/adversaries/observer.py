@@ -63,7 +63,7 @@ class View:
     def on(self, step, anchor=None):
         """On another lattice."""
         q = self.p * np.exp(-self.losses)
-        return deal(q, q * np.expm1(self.losses), step, anchor)
+        return deal(self.p, q, -self.p * np.expm1(-self.losses), step, anchor)
 
     def _trimmed(self, dropped):
         """Without rare losses at both ends: who never sees them loses at most their chance."""
@@ -90,68 +90,89 @@ def _convolved(one, two, delta):
     return np.maximum(fftconvolve(one, two) - error, 0.0)
 
 
-def deal(q, d, step, anchor=None):
-    """Outputs in rising order of 1 + d / q, put together so that each lot has a lattice loss.
+def deal(p, q, d, step, anchor=None):
+    """Outputs in rising order of p / q, put together so that each lot has a lattice loss.
 
     The lattice passes through `anchor`, by default at the likelier of the two ends.
     """
-    seen = (q > 0) & (q + d > 0)
-    q, d = q[seen], d[seen]
-    loss = np.log1p(d / q)
+    seen = (q > 0) & (p > 0)
+    p, q, d = p[seen], q[seen], d[seen]
+    loss = log_ratio(p, q, d)
     low, high = ((loss <= loss[0] + step), (loss >= loss[-1] - step))
-    upward = float((q + d)[low].sum()) >= float((q + d)[high].sum())
+    upward = float(p[low].sum()) >= float(p[high].sum())
     if anchor is None:
         end = low if upward else high
-        anchor = math.log1p(float(d[end].sum()) / float(q[end].sum()))
+        anchor = _loss(*(float(x[end].sum()) for x in (p, q, d)))
     lots = []
     if not upward:
         # From the upper end, with the data sets exchanged; what falls short there is dropped.
-        lots = _lots((q + d)[::-1].tolist(), (-d[::-1]).tolist(), step, -anchor)
+        lots = _lots(*(x[::-1].tolist() for x in (q, p, -d)), step, -anchor)
         lots = [lot for lot in lots if lot[2]][::-1]
         points = [-point for point, _, _ in lots]
         masses = [mass * math.exp(anchor - point * step) for point, mass, _ in lots]
     if not lots:
-        lots = _lots(q.tolist(), d.tolist(), step, anchor)
+        lots = _lots(p.tolist(), q.tolist(), d.tolist(), step, anchor)
         # The last lot may fall short of its point: it counts as the one below.
         points = [point if whole else point - 1 for point, _, whole in lots]
         masses = [mass for _, mass, _ in lots]
-    p = np.zeros(points[-1] - points[0] + 1)
-    np.add.at(p, np.array(points) - points[0], masses)
-    return View(step, anchor + points[0] * step, p)
+    view = np.zeros(points[-1] - points[0] + 1)
+    np.add.at(view, np.array(points) - points[0], masses)
+    return View(step, anchor + points[0] * step, view)
 
 
-def _lots(q, d, step, anchor):
-    """[(lattice point, probability under the first, whether it is exactly there), ...]."""
-    lots, point, target, sum_q, sum_d = [], None, 0.0, 0.0, 0.0
-    for more_q, more_d in zip(q, d, strict=True):
+def _lots(p, q, d, step, anchor):
+    """[(lattice point, probability under the first, whether it is exactly there), ...].
+
+    The ratio p / q of a lot is e^loss. Where the loss is small the difference d = p - q tells how
+    far it is from there, elsewhere p does.
+    """
+    lots, point, target, sum_p, sum_q, sum_d = [], None, 0.0, 0.0, 0.0, 0.0
+    small = True
+    for more_p, more_q, more_d in zip(p, q, d, strict=True):
         if point is not None:
-            if sum_d + more_d <= target * (sum_q + more_q):
-                sum_q, sum_d = sum_q + more_q, sum_d + more_d
+            # How far the lot, and this output, are below (above) the lattice point.
+            if small:
+                short, beyond = target * sum_q - sum_d, more_d - target * more_q
+            else:
+                short, beyond = target * sum_q - sum_p, more_p - target * more_q
+            if beyond <= short:
+                sum_p, sum_q, sum_d = sum_p + more_p, sum_q + more_q, sum_d + more_d
                 continue
             # This part of the output brings the lot to its lattice point.
-            beyond = more_d - target * more_q
-            part = min(max((target * sum_q - sum_d) / beyond, 0.0), 1.0) if beyond > 0 else 0.0
-            lots.append((point, sum_q + sum_d + part * (more_q + more_d), True))
-            more_q, more_d, point = more_q * (1 - part), more_d * (1 - part), None
-        if more_q > 0:
-            place = (math.log1p(more_d / more_q) - anchor) / step
+            part = min(max(short / beyond, 0.0), 1.0) if beyond > 0 else 0.0
+            lots.append((point, sum_p + part * more_p, True))
+            rest, point = 1 - part, None
+            more_p, more_q, more_d = rest * more_p, rest * more_q, rest * more_d
+        if more_q > 0 and more_p > 0:
+            place = (_loss(more_p, more_q, more_d) - anchor) / step
             point = round(place) if abs(place - round(place)) < 1e-9 else math.ceil(place)
-            target = math.expm1(anchor + point * step)
-            sum_q, sum_d = more_q, more_d
+            loss = anchor + point * step
+            small = -0.5 < loss < 0.5
+            target = math.expm1(loss) if small else math.exp(loss)
+            sum_p, sum_q, sum_d = more_p, more_q, more_d
     if point is not None:
-        place = (math.log1p(sum_d / sum_q) - anchor) / step
-        lots.append((point, sum_q + sum_d, abs(place - point) < 1e-9))
+        place = (_loss(sum_p, sum_q, sum_d) - anchor) / step
+        lots.append((point, sum_p, abs(place - point) < 1e-9))
     return lots
+
+
+def log_ratio(p, q, d):
+    """log(p / q) of arrays, by the difference d = p - q where that is small."""
+    near = np.abs(d) < 0.5 * q
+    return np.where(near, np.log1p(np.where(near, d / q, 0.0)), np.log(p / q))
+
+
+def _loss(p, q, d):
+    return math.log1p(d / q) if abs(d) < 0.5 * q else math.log(p / q)
 
 
 @lru_cache(maxsize=512)
 def one_run(cost, added, reach):
     """The view of one run; losses beyond `reach` count as `reach`."""
     seen = outputs(cost)
-    q, d = seen.swapped() if added else seen
-    p = q + d
-    q, d, p = q[p > 0], d[p > 0], p[p > 0]
-    loss = np.log1p(d / q)
+    p, q, d = (seen.q[::-1], seen.p[::-1], -seen.d[::-1]) if added else (seen.p, seen.q, seen.d)
+    p, q, d = (x[(p > 0) & (q > 0)] for x in (p, q, d))
+    loss = log_ratio(p, q, d)
     high = loss > reach
     q[high], d[high] = p[high] * math.exp(-reach), p[high] * -math.expm1(-reach)
     loss = np.minimum(loss, reach)
@@ -161,7 +182,7 @@ def one_run(cost, added, reach):
     if isinstance(cost, dm.Laplace | dm.PureDp):
         # Both ends have a probability of their own, and must lie on the lattice.
         anchor, step = float(loss[0]), -float(loss[0]) / math.ceil(-float(loss[0]) / step)
-    return deal(q, d, step, anchor)
+    return deal(p, q, d, step, anchor)
 
 
 class Runs:

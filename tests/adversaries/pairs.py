@@ -24,18 +24,11 @@ _CUTS = 3000
 
 
 class Outputs(NamedTuple):
-    """Intervals of outputs in rising order of p / q."""
+    """Probabilities of intervals of outputs in rising order of p / q, and d = p - q."""
 
+    p: np.ndarray
     q: np.ndarray
     d: np.ndarray
-
-    @property
-    def p(self):
-        return self.q + self.d
-
-    def swapped(self):
-        """The same with the two data sets exchanged."""
-        return Outputs((self.q + self.d)[::-1], -self.d[::-1])
 
 
 def outputs(cost, cuts=_CUTS):
@@ -50,9 +43,9 @@ def outputs(cost, cuts=_CUTS):
         case dm.PureDp(epsilon=epsilon):
             less, more = 1 / (1 + math.exp(epsilon)), 1 / (1 + math.exp(-epsilon))
             gap = math.tanh(epsilon / 2)
-            return Outputs(np.array([more, less]), np.array([-gap, gap]))
+            return Outputs(*map(np.array, ([less, more], [more, less], [-gap, gap])))
     pairs = sorted(((float(p), float(q)) for p, q in cost.worlds()), key=lambda w: w[0] / w[1])
-    return Outputs(np.array([q for _, q in pairs]), np.array([p - q for p, q in pairs]))
+    return Outputs(*map(np.array, zip(*((p, q, p - q) for p, q in pairs), strict=True)))
 
 
 def between(cuts):
@@ -65,11 +58,10 @@ def _gaussian(rate, shift, cuts):
     """N(0, 1) and (1 - rate) N(0, 1) + rate N(shift, 1)."""
     inner = np.linspace(-_FAR, _FAR + shift, cuts)
     edges = np.concatenate([[-np.inf], inner, [np.inf]])
-    q = between(edges)
-    d = rate * (between(edges - shift) - q)
-    seen = q > 0
-    # Where the second data set gives nothing that a float can hold, nothing is looked at.
-    return Outputs(q[seen], np.maximum(d[seen], -q[seen]))
+    q, shifted = between(edges), between(edges - shift)
+    p, d = (1 - rate) * q + rate * shifted, rate * (shifted - q)
+    # Where either data set gives nothing that a float can hold, nothing is looked at.
+    return Outputs(*(x[(q > 0) & (p > 0)] for x in (p, q, d)))
 
 
 def _laplace(loss, cuts):
@@ -79,8 +71,10 @@ def _laplace(loss, cuts):
     width = -np.expm1(-loss * (high - low)) / 2
     q = width * np.exp(-loss * low)
     d = q * np.expm1(loss * (low + high - 1))
-    rest = -math.expm1(-loss) / 2
+    rare, rest = math.exp(-loss) / 2, -math.expm1(-loss) / 2
+    p = width * np.exp(-loss * (1 - high))
     return Outputs(
-        np.concatenate([[0.5], q, [0.5 * math.exp(-loss)]]),
+        np.concatenate([[rare], p, [0.5]]),
+        np.concatenate([[0.5], q, [rare]]),
         np.concatenate([[-rest], d, [rest]]),
     )

@@ -65,12 +65,19 @@ def purchases(menu, turns):
     least = max(1, menu.quanta // turns)
 
     def waste(size):
-        return sum(
-            min((k * size % item.price) / (k * size) for k in range(1, 9) if k * size >= item.price)
-            if 8 * size >= item.price
-            else 1.0
-            for item in menu.items
-        ) + (menu.quanta % size) / menu.quanta
+        return (
+            sum(
+                min(
+                    (k * size % item.price) / (k * size)
+                    for k in range(1, 9)
+                    if k * size >= item.price
+                )
+                if 8 * size >= item.price
+                else 1.0
+                for item in menu.items
+            )
+            + (menu.quanta % size) / menu.quanta
+        )
 
     size = min(range(least, min(2 * least, menu.quanta) + 1), key=waste)
     plan = []

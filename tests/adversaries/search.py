@@ -79,9 +79,7 @@ class Table:
 
     def reached(self, spent, epsilon):
         """The most that an observer of a fixed sequence reaches, by views and by closed forms."""
-        values = [
-            self.view(spent, added, epsilon).hockey_stick(epsilon) for added in (False, True)
-        ]
+        values = [self.view(spent, added, epsilon).hockey_stick(epsilon) for added in (False, True)]
         costs = [cost for cost, _ in spent]
         if all(isinstance(cost, dm.Gaussian) for cost in costs):
             values.append(counts.summed(spent, epsilon))
@@ -304,9 +302,7 @@ def on_prices(priced):
     turns = priced.quanta
     return [
         Attack("the best buyer", player.adaptive(menu, turns=turns), menu.delta, script),
-        Attack(
-            "the best stop", player.stopping(menu, priced.readings, turns=turns), stop, script
-        ),
+        Attack("the best stop", player.stopping(menu, priced.readings, turns=turns), stop, script),
     ]
 
 

@@ -7,11 +7,7 @@ failure prints the script that shows it; run it with PYTHONPATH=tests. `python -
 
 import pytest
 
-import dosimeter as dm
 from adversaries import search
-from adversaries.gates import Drawn
-
-S = dm.SampledGaussian
 
 
 def none_passes_delta(size, seeds, *, turns=24):
