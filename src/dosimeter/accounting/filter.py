@@ -21,8 +21,7 @@ from dosimeter.accounting.guarantee import MENU_CONDITIONS, FilterGuarantee, Sta
 from dosimeter.accounting.mixture import Tangent
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.counter import Counter, Purchase
-from dosimeter.accounting.priced.menu import Menu
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.accounting.tally import Tally, charge
 from dosimeter.accounting.weights import budget_orders, budget_weights, plan_weights
 from dosimeter.errors import BudgetExceeded, StateError

@@ -19,8 +19,7 @@ from dosimeter.accounting.guarantee import MENU_CONDITIONS, OdometerGuarantee, S
 from dosimeter.accounting.mixture import Mixture
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.counter import Counter
-from dosimeter.accounting.priced.ladder import Ladder
-from dosimeter.accounting.priced.menu import Menu
+from dosimeter.accounting.priced.items import Ladder, Menu
 from dosimeter.accounting.tally import charge
 from dosimeter.accounting.weights import DEFAULT_ORDERS, default_weights
 from dosimeter.errors import BudgetExceeded, StateError

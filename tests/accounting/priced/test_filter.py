@@ -8,8 +8,8 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
-from dosimeter.accounting.priced.menu import Menu, make_menu
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Item, Menu
+from dosimeter.accounting.priced.menu import make_menu
 from oracles import some_output_above
 
 DELTA = 1e-6

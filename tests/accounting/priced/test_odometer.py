@@ -8,10 +8,9 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
-from dosimeter.accounting.priced.ladder import Ladder, make_ladder
-from dosimeter.accounting.priced.losses import Direction
-from dosimeter.accounting.priced.menu import Losses, Menu, lattice_level
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
+from dosimeter.accounting.priced.ladder import make_ladder
+from dosimeter.accounting.priced.menu import Losses, lattice_level
 from dosimeter.accounting.priced.table import Bundle, stopping_value
 from dosimeter.attack import FiniteMechanism
 from dosimeter.attack.play import gate_after
