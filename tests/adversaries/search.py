@@ -23,9 +23,9 @@ import dosimeter as dm
 from adversaries import counts, player
 from adversaries.gates import Priced, draw, draw_priced, spelled
 from adversaries.observer import Runs
-from dosimeter.accounting.priced.losses import Direction
-from dosimeter.accounting.priced.menu import Losses, Menu, lattice_level
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced import verify
+from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
+from dosimeter.accounting.priced.menu import Losses, lattice_level
 from dosimeter.accounting.priced.table import Bundle, stopping_value
 
 SLACK = 1 + 1e-6
@@ -300,10 +300,19 @@ def on_prices(priced):
         "print(player.stopping(menu, priced.readings, turns=turns) / stop)"
     )
     turns = priced.quanta
-    return [
-        Attack("the best buyer", player.adaptive(menu, turns=turns), menu.delta, script),
-        Attack("the best stop", player.stopping(menu, priced.readings, turns=turns), stop, script),
+    buyer = player.adaptive(menu, turns=turns)
+    stopper = player.stopping(menu, priced.readings, turns=turns)
+    found = [
+        Attack("the best buyer", buyer, menu.delta, script),
+        Attack("the best stop", stopper, stop, script),
     ]
+    if min(menu.delta, stop) >= verify.LEAST_DELTA:
+        flat = Ladder(menu, (menu.epsilon,) * (menu.quanta + 1))
+        steps = Ladder(Menu(menu.epsilon, stop, menu.quanta, menu.items), priced.readings)
+        for name, value, ladder in (("buyer", buyer, flat), ("stop", stopper, steps)):
+            told = f"the best {name}, as the second computation sees it"
+            found.append(Attack(told, value, verify.reached(ladder), script))
+    return found
 
 
 class _TooLong(Exception):

@@ -8,8 +8,7 @@ from scipy.stats import binom
 import dosimeter as dm
 from adversaries import counts, player
 from adversaries.observer import Runs, seen_of
-from dosimeter.accounting.priced.menu import Menu
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.attack import FiniteMechanism
 
 ROUNDING = 1 + 1e-9

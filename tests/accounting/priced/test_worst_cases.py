@@ -9,10 +9,8 @@ from scipy.stats import binom
 
 import dosimeter as dm
 from adversaries.observer import seen_of
-from dosimeter.accounting.priced.ladder import Ladder
-from dosimeter.accounting.priced.losses import Direction, single_loss
-from dosimeter.accounting.priced.menu import Menu
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
+from dosimeter.accounting.priced.losses import single_loss
 from dosimeter.attack import FiniteMechanism
 
 DELTA = 1e-6
@@ -84,6 +82,33 @@ class TestTheOtherPart:
         menu = Menu(9.0, share * DELTA, 1, (Item(self.COST, 1, 1),))
         with pytest.raises(ValueError, match="menu must be made for a budget within"):
             dm.Filter(9.0, DELTA, menu=menu)
+
+
+class TestTheCounter:
+    ITEMS = (Item(dm.Gaussian(200.0), 10, 1), Item(dm.Laplace(500.0), 3, 2))
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_takes_the_price_of_every_bundle_begun(self, seed):
+        """Runs of all sizes, in turn: what was sold never exceeds what was paid for."""
+        rng = np.random.default_rng(seed)
+        menu = Menu(3.0, 0.8 * DELTA, 40, self.ITEMS)
+        gates = (
+            dm.Filter(3.0, DELTA, menu=menu),
+            dm.Odometer(DELTA, menu=Ladder(menu, (0.0,) + (3.0,) * 40)),
+        )
+        runs = dict.fromkeys(self.ITEMS, 0)
+        while True:
+            item, count = self.ITEMS[rng.integers(2)], int(rng.integers(1, 35))
+            if not gates[0].admits(item.cost, count):
+                break
+            runs[item] += count
+            due = sum(item.price * -(-n // item.steps) for item, n in runs.items())
+            if due > menu.quanta:
+                break
+            for gate in gates:
+                gate.spend(item.cost, count)
+                assert menu.quanta - gate.state()["quanta_left"] >= due
+        assert not all(gate.standing.menu and gate.state()["quanta_left"] > 20 for gate in gates)
 
 
 class TestTheFarTail:
