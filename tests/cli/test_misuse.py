@@ -154,7 +154,7 @@ def test_one_line_and_a_code(line, code, way_out, folder):
     ("module", "line", "install"),
     [
         ("torch", "demo", "'.[torch]'"),
-        ("opendp", "demo", "'.[torch]'"),
+        ("cryptography", "demo", "'.[torch]'"),
         ("sklearn", "demo", "'.[torch]'"),
         ("matplotlib", f"{COMPARE} --plot x.svg", "'.[plot]'"),
         ("sqlalchemy", "budget list", "'.[ledger]'"),

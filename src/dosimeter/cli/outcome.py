@@ -42,7 +42,7 @@ _EXTRAS = {
     "psycopg": "ledger",
     "torch": "torch",
     "opacus": "torch",
-    "opendp": "torch",
+    "cryptography": "torch",
     "PIL": "torch",
     "safetensors": "torch",
     "filelock": "torch",
