@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""audit: does an engine do what it charges for? One run, thousands of canaries.
+
+What is measured is what an attacker would see who knows every released gradient and everything
+that was charged. An audit can find a violation, and cannot prove that there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dosimeter import arguments
+from dosimeter.accounting import Gate
+from dosimeter.attack import bounds
+from dosimeter.attack.watch import Finding, Watch
+from dosimeter.rounding import at_least, at_most
+
+if TYPE_CHECKING:
+    from dosimeter.attack.canaries import Policy
+    from dosimeter.training import PrivateEngine
+
+FEWEST = 500
+"""Canaries below which the normal approximations of the tests have not been tried."""
+
+_KINDS = 7
+"""Five kinds of tests and two bounds share the false alarms."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What one run showed.
+
+    Attributes:
+        canaries: How many canaries there were; about half of them were in the data.
+        steps: How many steps were taken.
+        delta: The delta of all epsilons here.
+        claimed: The epsilon that the gate guarantees.
+        exact: Epsilon of what was charged, from its privacy loss distribution, as if it had
+            been fixed beforehand.
+        one_run: Lower bound of Steinke, Nasr and Jagielski (2023), Theorem 5.2; assumes nothing.
+        gaussian: Lower bound that reads the run as one Gaussian mechanism (Nasr et al. 2023).
+        deviations: How far means and variances of the scores are from what was charged.
+        findings: The tests, each with its probability under what was charged.
+        false_alarm: The probability that an engine that does what it charges for is accused.
+    """
+
+    canaries: int
+    steps: int
+    delta: float
+    claimed: float
+    exact: float
+    one_run: float
+    gaussian: float
+    deviations: dict[str, float]
+    findings: tuple[Finding, ...]
+    false_alarm: float
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """What contradicts the claim, in words; empty if nothing does."""
+        found = [
+            f"{one.name}: {one.measured} (p {one.p:.1e})"
+            for one in self.findings
+            if self.alarm(one)
+        ]
+        for name, bound in (("one run", self.one_run), ("Gaussian", self.gaussian)):
+            if not bound <= self.claimed:
+                found.append(
+                    f"epsilon is at least {at_least(bound)} ({name}), "
+                    f"claimed was {at_most(self.claimed)}"
+                )
+        return tuple(found)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found."""
+        return not self.violations
+
+    def alarm(self, finding: Finding) -> bool:
+        """Whether a finding alone accuses the engine."""
+        return not finding.p >= self.false_alarm / _KINDS
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in words."""
+        if self.passed:
+            return (
+                f"nothing found: in {self.steps} steps the noise, the sampling and the clipping "
+                f"were those that were charged, as far as {self.canaries} canaries can tell"
+            )
+        return "VIOLATION: the engine does not do what it charges for: " + "; ".join(
+            self.violations
+        )
+
+
+def audit(
+    engine_factory: Callable[[Gate], PrivateEngine],
+    gate: Gate,
+    *,
+    canaries: int = 5000,
+    noise_multiplier: float = 2.0,
+    sample_rate: float = 0.1,
+    steps: int | None = None,
+    policy: Policy | None = None,
+    delta: float | None = None,
+    false_alarm: float = 1e-3,
+    seed: int | None = None,
+    progress: Callable[[float], None] | None = None,
+    **options: Any,
+) -> Audit:
+    """Trains on canaries with an engine, and tests all it released against what it charged.
+
+    Args:
+        engine_factory: Makes the engine under audit around the gate it is given; `PrivateEngine`
+            itself is one.
+        gate: What the engine is to charge; used up by the audit.
+        canaries: How many; about half of them are put in, each by a fair coin.
+        noise_multiplier: The noise of the first step.
+        sample_rate: The sample rate of the first step.
+        steps: How many steps at most; needed where the gate has no limit.
+        policy: Called in the middle of every step with the engine and what the step before
+            released; changes what holds from the next step on. By default noise and batch size
+            wander with what was released.
+        delta: The delta of the epsilons that are compared, by default that of the gate.
+        false_alarm: The probability that a correct engine is accused.
+        seed: Repeats the coins of the canaries; the engine's randomness is its own.
+        progress: Told how much of the run is done, from 0 to 1.
+        **options: Anything else that `PrivateEngine.make_private` takes.
+
+    Raises:
+        ValueError: There are too few canaries, or the gate has no limit and no steps are given.
+        BudgetExceeded: The gate does not admit one step.
+    """
+    if not arguments.count("canaries", canaries) >= FEWEST:
+        raise ValueError(f"canaries must be at least {FEWEST}, got {canaries}. Take more.")
+    rate = arguments.positive("sample_rate", sample_rate)
+    if not 1 <= rate * canaries <= canaries:
+        raise ValueError(
+            f"sample_rate must lie between 1 / canaries and 1, got {sample_rate!r}. "
+            "Take more canaries, or another rate."
+        )
+    arguments.open_unit("false_alarm", false_alarm)
+    limit = float(getattr(gate, "limit", math.inf))
+    if steps is None and limit == math.inf:
+        raise ValueError(
+            "steps must be given for a gate without a limit, which would never end the run, got "
+            "None. Say how many steps to audit."
+        )
+    if steps is not None:
+        arguments.count("steps", steps)
+    delta = _delta(gate, delta)
+    rng = np.random.default_rng(seed)
+    present = rng.random(canaries) < 0.5
+
+    def tell(taken: int) -> None:
+        if progress is not None:
+            progress(min(1.0, max(gate.epsilon / limit, taken / steps if steps else 0.0)))
+
+    from dosimeter.attack import canaries as training
+
+    watch = training.run(
+        engine_factory,
+        gate,
+        present,
+        noise_multiplier=noise_multiplier,
+        batch_size=round(rate * canaries),
+        steps=steps,
+        policy=policy,
+        tell=tell,
+        options=options,
+    )
+    return _judged(watch, present, gate, delta, false_alarm, rng)
+
+
+def fixed(engine: PrivateEngine, released: object) -> None:
+    """A policy that changes nothing: every step as the first one."""
+
+
+def _judged(
+    watch: Watch,
+    present: bounds.Flags,
+    gate: Gate,
+    delta: float,
+    false_alarm: float,
+    rng: np.random.Generator,
+) -> Audit:
+    if not watch.costs:
+        raise ValueError(
+            "gate must admit at least one step, got none. Give it a larger epsilon, or the "
+            "audit more noise or a smaller sample rate."
+        )
+    level = false_alarm / _KINDS
+    words = getattr(gate, "guarantee", None)
+    claimed = words().epsilon if callable(words) else gate.epsilon
+    return Audit(
+        canaries=len(present),
+        steps=len(watch.costs),
+        delta=delta,
+        claimed=float(claimed),
+        exact=_exact(watch, delta),
+        one_run=bounds.one_run(watch.scores, present, delta, level),
+        gaussian=bounds.gaussian(watch.scores, present, delta, level, rng),
+        deviations=watch.score_deviations(),
+        findings=tuple(watch.findings()),
+        false_alarm=false_alarm,
+    )
+
+
+def _exact(watch: Watch, delta: float) -> float:
+    from dosimeter.compare.exact import ExactTotal
+
+    schedule = list(Counter(watch.costs).items())
+    total = ExactTotal(schedule, delta)
+    for cost, count in schedule:
+        total.add(cost, count)
+    return total.epsilon
+
+
+def _delta(gate: Gate, delta: float | None) -> float:
+    """The delta that epsilons are compared at."""
+    if delta is None:
+        words = getattr(gate, "guarantee", None)
+        delta = getattr(words(), "delta", None) if callable(words) else None
+    if delta is None:
+        raise ValueError(
+            "delta must be given for a gate that does not say its own, got None. Give the one "
+            "that its epsilon is for."
+        )
+    return arguments.open_unit("delta", delta)
