@@ -31,6 +31,26 @@ FEWEST = 500
 _KINDS = 7
 """Five kinds of tests and two bounds share the false alarms."""
 
+_USUAL = 0.05
+"""Bounds are shown at the confidence that papers show, and accuse only at that of the audit."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A lower bound on epsilon from the scores of the canaries.
+
+    Attributes:
+        name: Whose it is.
+        assumes: What it takes for granted.
+        epsilon: The bound that holds with 95 % confidence.
+        certain: The bound that is wrong no more often than the audit may accuse.
+    """
+
+    name: str
+    assumes: str
+    epsilon: float
+    certain: float
+
 
 @dataclass(frozen=True)
 class Audit:
@@ -43,8 +63,8 @@ class Audit:
         claimed: The epsilon that the gate guarantees.
         exact: Epsilon of what was charged, from its privacy loss distribution, as if it had
             been fixed beforehand.
-        one_run: Lower bound of Steinke, Nasr and Jagielski (2023), Theorem 5.2; assumes nothing.
-        gaussian: Lower bound that reads the run as one Gaussian mechanism (Nasr et al. 2023).
+        one_run: The bound of Steinke, Nasr and Jagielski (2023), Theorem 5.2.
+        gaussian: That of Nasr et al. (2023), which reads the run as one Gaussian mechanism.
         deviations: How far means and variances of the scores are from what was charged.
         findings: The tests, each with its probability under what was charged.
         false_alarm: The probability that an engine that does what it charges for is accused.
@@ -55,8 +75,8 @@ class Audit:
     delta: float
     claimed: float
     exact: float
-    one_run: float
-    gaussian: float
+    one_run: Bound
+    gaussian: Bound
     deviations: dict[str, float]
     findings: tuple[Finding, ...]
     false_alarm: float
@@ -69,11 +89,11 @@ class Audit:
             for one in self.findings
             if self.alarm(one)
         ]
-        for name, bound in (("one run", self.one_run), ("Gaussian", self.gaussian)):
-            if not bound <= self.claimed:
+        for bound in (self.one_run, self.gaussian):
+            if not bound.certain <= self.claimed:
                 found.append(
-                    f"epsilon is at least {at_least(bound)} ({name}), "
-                    f"claimed was {at_most(self.claimed)}"
+                    f"epsilon is at least {at_least(bound.certain)} by {bound.name}, claimed was "
+                    f"{at_most(self.claimed)}"
                 )
         return tuple(found)
 
@@ -146,6 +166,8 @@ def audit(
             "Take more canaries, or another rate."
         )
     arguments.open_unit("false_alarm", false_alarm)
+    if seed is not None and not (type(seed) is int and seed >= 0):
+        raise ValueError(f"seed must be a whole number >= 0 or None, got {seed!r}")
     limit = float(getattr(gate, "limit", math.inf))
     if steps is None and limit == math.inf:
         raise ValueError(
@@ -195,7 +217,10 @@ def _judged(
             "gate must admit at least one step, got none. Give it a larger epsilon, or the "
             "audit more noise or a smaller sample rate."
         )
-    level = false_alarm / _KINDS
+    levels = _USUAL, false_alarm / _KINDS
+    scores = watch.scores
+    one = [bounds.one_run(scores, present, delta, level) for level in levels]
+    gaussian = [bounds.gaussian(scores, present, delta, level, rng) for level in levels]
     words = getattr(gate, "guarantee", None)
     claimed = words().epsilon if callable(words) else gate.epsilon
     return Audit(
@@ -204,8 +229,8 @@ def _judged(
         delta=delta,
         claimed=float(claimed),
         exact=_exact(watch, delta),
-        one_run=bounds.one_run(watch.scores, present, delta, level),
-        gaussian=bounds.gaussian(watch.scores, present, delta, level, rng),
+        one_run=Bound("Steinke et al. 2023", "nothing about the engine", *one),
+        gaussian=Bound("Nasr et al. 2023", "a Gaussian trade-off, independent canaries", *gaussian),
         deviations=watch.score_deviations(),
         findings=tuple(watch.findings()),
         false_alarm=false_alarm,

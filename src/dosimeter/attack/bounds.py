@@ -65,7 +65,7 @@ def gaussian(
 
     Assumes that canaries do not influence each other, and that the trade-off between missed
     canaries and false alarms is that of a Gaussian: epsilon at a small delta is then told by
-    errors that are common enough to be counted. Arguments as for `one_run`.
+    errors that are common enough to be counted.
 
     Args:
         scores: The larger, the more likely a canary was in.

@@ -160,4 +160,4 @@ def _released(model: _Tables, cost: SampledGaussian) -> Floats:
         grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         rows.append(grad.flatten().double().cpu().numpy())
     released = np.stack(rows)
-    return -released * (cost.sample_rate * released.shape[1] / NORM)
+    return np.asarray(-released * (cost.sample_rate * released.shape[1] / NORM))

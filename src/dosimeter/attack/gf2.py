@@ -67,33 +67,34 @@ def solve(rows: Words, unknowns: int) -> Solution:
 def _eliminate(
     rows: Words, as_bytes: npt.NDArray[np.uint8], byte: int, columns: int, found: list[int]
 ) -> None:
-    """Finds the pivots of up to eight columns and clears these columns below them."""
+    """Finds the pivots of up to eight columns, puts them in place, and clears these columns."""
     top, first = len(found), byte >> 3
-    lead = as_bytes[top:, byte].copy()
-    uses = np.zeros(len(lead), np.uint8)  # which pivots a row will have to be added
+    # Few rows have any of the columns, where the equations are sparse.
+    having = top + np.flatnonzero(as_bytes[top:, byte])
+    lead = as_bytes[having, byte]
+    uses = np.zeros(len(having), np.uint8)  # which pivots a row will have to be added
     table = np.zeros((1, rows.shape[1] - first), np.uint64)
+    chosen: list[int] = []
     for column in range(columns):
-        below = len(found) - top
-        having = np.flatnonzero(lead[below:] & np.uint8(1 << column))
-        if not len(having):
+        bit = np.uint8(1 << column)
+        able = np.flatnonzero(lead & bit)
+        if not len(able):
             continue
-        chosen = below + int(having[0])
-        pivot = rows[top + chosen, first:] ^ table[uses[chosen]]
-        byte_of_pivot = lead[chosen]
-        rows[top + chosen] = rows[top + below]
-        lead[chosen], uses[chosen] = lead[below], uses[below]
-        rows[top + below, first:] = pivot
-        rows[top + below, :first] = 0
-        more = below + 1 + np.flatnonzero(lead[below + 1 :] & np.uint8(1 << column))
-        lead[more] ^= byte_of_pivot
-        uses[more] ^= np.uint8(1 << below)
+        one = int(able[0])
+        pivot = rows[having[one], first:] ^ table[uses[one]]
+        uses[able] ^= np.uint8(1 << len(chosen))
+        lead[able] ^= lead[one]
         table = np.concatenate([table, table ^ pivot])
+        chosen.append(one)
         found.append(8 * byte + column)
-    done = len(found) - top
-    needing = done + np.flatnonzero(uses[done:])  # few, where the equations are sparse
-    for start in range(0, len(needing), _CHUNK):
-        some = needing[start : start + _CHUNK]
-        rows[top + some, first:] ^= table[uses[some]]
+    others = np.delete(np.arange(len(having)), chosen)
+    for start in range(0, len(others), _CHUNK):
+        some = others[start : start + _CHUNK]
+        rows[having[some], first:] ^= table[uses[some]]
+    places, left = range(top, len(found)), having[chosen]
+    rows[sorted(set(left.tolist()) - set(places))] = rows[sorted(set(places) - set(left.tolist()))]
+    rows[top : len(found)] = 0
+    rows[top : len(found), first:] = table[1 << np.arange(len(chosen))]
 
 
 def _substitute(rows: Words, unknowns: int, found: list[int]) -> npt.NDArray[np.uint8]:

@@ -20,6 +20,7 @@ from torch.utils.data import TensorDataset
 
 from dosimeter.accounting import Odometer
 from dosimeter.attack.noise import Floats, View
+from dosimeter.rdp import SampledGaussian
 from dosimeter.training import PrivateEngine
 
 VOCABULARY, WIDTH, CLASSES, LENGTH = 1024, 16, 16, 8
@@ -56,6 +57,13 @@ class Step:
         used = np.ones(VOCABULARY, bool)
         used[RESERVED] = False
         return float((there == said)[used].mean())
+
+
+def epsilon(delta: float) -> float:
+    """What one step costs."""
+    meter = Odometer(delta)
+    meter.spend(SampledGaussian(BATCH / RECORDS, NOISE))
+    return meter.epsilon
 
 
 def plain_step() -> Step:

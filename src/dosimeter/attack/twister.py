@@ -154,7 +154,7 @@ def _filled(values: UInt32s, masks: UInt32s, found: npt.NDArray[np.uint8]) -> UI
     open_bits = (masks[:, None] >> bits & np.uint32(1)) == 0
     filled = (values & masks)[:, None] >> bits & np.uint32(1)
     filled[open_bits] = found
-    words = (filled << bits).sum(axis=1, dtype=np.uint32)
+    words: UInt32s = (filled << bits).sum(axis=1, dtype=np.uint32)
     for shift, kept in reversed(_TEMPER):
         mended = words
         for _ in range(32 // abs(shift)):
