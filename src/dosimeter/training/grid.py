@@ -16,8 +16,8 @@ import torch
 
 from dosimeter.training import gaussian
 
-BITS = 24
-"""A step of the grid is between 2**-25 and 2**-24 of the noise's standard deviation."""
+BITS = 22
+"""A step of the grid is between 2**-23 and 2**-22 of the noise's standard deviation."""
 
 ARITHMETIC = 2.0**-12
 """The share of the clipping norm that is kept for errors of single-precision arithmetic."""
@@ -50,7 +50,7 @@ class Grid:
             records: The most records that a sum can be of.
 
         Raises:
-            ValueError: There is no grid on which 64 bits hold every sum.
+            ValueError: There is no grid on which doubles hold every sum exactly.
         """
         deviation = math.nextafter(noise_multiplier * max_grad_norm, math.inf)
         if not 2.0**-900 < deviation < 2.0**900:
@@ -61,11 +61,11 @@ class Grid:
         step = 2.0 ** (math.frexp(deviation)[1] - 1 - BITS)
         scale = deviation / step
         most = records * (max_grad_norm / step) + gaussian.REACH * scale + 1
-        if not most < 2.0**62:
+        if not most < 2.0**53:
             raise ValueError(
-                "noise_multiplier must be large enough for sums on a grid of 64 bits, got "
-                f"{noise_multiplier!r} with {records} records. Raise it to "
-                f"{noise_multiplier * most / 2**61:.1g} or more."
+                "noise_multiplier must be large enough for sums that are whole numbers below "
+                f"2**53, got {noise_multiplier!r} with {records} records. Raise it to "
+                f"{noise_multiplier * most / 2**52:.1g} or more."
             )
         rounding = math.sqrt(values) * step / max_grad_norm
         share = 1 - ARITHMETIC - math.nextafter(rounding, math.inf)
@@ -76,7 +76,7 @@ class Grid:
             )
         return cls(step, scale, max_grad_norm * share)
 
-    def rounded(self, values: torch.Tensor) -> torch.Tensor:
-        """Which points of the grid are nearest, as whole numbers."""
-        # Multiplying by a power of two is exact, and so is rounding in double precision.
-        return values.double().mul_(1 / self.step).round_().to(torch.int64)
+    def round(self, values: torch.Tensor) -> None:
+        """Replaces doubles by the nearest points of the grid, counted in steps."""
+        # Multiplying by a power of two is exact, and so is every sum of whole numbers below 2**53.
+        values.mul_(1 / self.step).round_()
