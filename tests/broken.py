@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from dosimeter.training import PrivateEngine, clipping, entropy, optimizer
+from dosimeter.training import PrivateEngine, clipping, entropy, release
 from dosimeter.training.grid import Grid
 
 NORM = 0.5
@@ -19,10 +19,10 @@ def healthy(patch):
 
 def noise_times(factor):
     def broken(patch):
-        def release(sums, grid, **rest):
-            return real(sums, dataclasses.replace(grid, scale=grid.scale * factor), **rest)
+        def call(self, sums, grid, *, divisor):
+            real(self, sums, weaker(grid, factor), divisor=divisor)
 
-        real = _replace_release(patch, release)
+        real = replace_call(patch, call)
         return PrivateEngine
 
     return broken
@@ -31,20 +31,21 @@ def noise_times(factor):
 def no_noise_every_50th_step(patch):
     count = itertools.count(1)
 
-    def release(sums, grid, **rest):
+    def call(self, sums, grid, *, divisor):
         factor = 1e-9 if next(count) % 50 == 0 else 1.0
-        return real(sums, dataclasses.replace(grid, scale=grid.scale * factor), **rest)
+        real(self, sums, weaker(grid, factor), divisor=divisor)
 
-    real = _replace_release(patch, release)
+    real = replace_call(patch, call)
     return PrivateEngine
 
 
 def no_noise_on_one_parameter(patch):
-    def release(sums, grid, *, divisor, **rest):
-        clean = sums[-1].clone() / divisor
-        return [*real(sums, grid, divisor=divisor, **rest)[:-1], clean]
+    def call(self, sums, grid, *, divisor):
+        clean = sums[-1] / divisor
+        real(self, sums, grid, divisor=divisor)
+        sums[-1].copy_(clean)
 
-    real = _replace_release(patch, release)
+    real = replace_call(patch, call)
     return PrivateEngine
 
 
@@ -52,51 +53,40 @@ def noise_of_the_next_step(patch):
     """Settings read when the step is taken instead of when it was paid for."""
     made = []
 
-    def release(sums, grid, **rest):
-        now = made[-1].noise_multiplier
-        values, records = sum(each.numel() for each in sums), made[-1].records
-        return real(sums, Grid.of(now, NORM, values=values, records=records), **rest)
+    def call(self, sums, grid, *, divisor):
+        values = sum(each.numel() for each in sums)
+        now = Grid.of(made[-1].noise_multiplier, NORM, values=values, records=made[-1].records)
+        real(self, sums, now, divisor=divisor)
 
     def factory(gate):
         made.append(PrivateEngine(gate))
         return made[-1]
 
-    real = _replace_release(patch, release)
+    real = replace_call(patch, call)
     return factory
 
 
-def one_key_for_two_steps(patch):
-    class Twice(entropy.SystemEntropy):
+def keys_repeat(after, *, runs=1):
+    """Each key is used again, as after going back to a checkpoint that holds the noise's state."""
+
+    class Again(entropy.SystemEntropy):
+        keys, count = {}, itertools.count()
+
         def keystream(self):
-            if drawn["count"] % 2 == 0:
-                drawn["key"] = os.urandom(entropy.KEY_BYTES)
-            drawn["count"] += 1
-            return entropy.Keystream(drawn["key"])
+            block, place = divmod(next(self.count), after * runs)
+            key = self.keys.setdefault((block, place % after), os.urandom(entropy.KEY_BYTES))
+            return entropy.Keystream(key)
 
-    def release(sums, grid, *, entropy, **rest):
-        return real(sums, grid, entropy=twice, **rest)
+    def broken(patch):
+        real = release.Release.__init__
 
-    drawn = {"count": 0, "key": bytes(entropy.KEY_BYTES)}
-    twice = Twice()
-    real = _replace_release(patch, release)
-    return PrivateEngine
+        def init(self, values, *, entropy, group):
+            real(self, values, entropy=Again(), group=group)
 
+        patch.setattr(release.Release, "__init__", init)
+        return PrivateEngine
 
-def one_key_for_two_steps_far_apart(patch):
-    """As after going back to a checkpoint that holds the state of the noise."""
-    keys = [os.urandom(entropy.KEY_BYTES) for _ in range(37)]
-    count = itertools.count()
-
-    class Round(entropy.SystemEntropy):
-        def keystream(self):
-            return entropy.Keystream(keys[next(count) % len(keys)])
-
-    def release(sums, grid, *, entropy, **rest):
-        return real(sums, grid, entropy=again, **rest)
-
-    again = Round()
-    real = _replace_release(patch, release)
-    return PrivateEngine
+    return broken
 
 
 def rate_doubled(patch):
@@ -134,10 +124,14 @@ def one_record_never_clipped(patch):
     return PrivateEngine
 
 
-def _replace_release(patch, other):
-    real = optimizer.release
-    patch.setattr(optimizer, "release", other)
+def replace_call(patch, other):
+    real = release.Release.__call__
+    patch.setattr(release.Release, "__call__", other)
     return real
+
+
+def weaker(grid, factor):
+    return dataclasses.replace(grid, scale=grid.scale * factor)
 
 
 DEFECTS = {
@@ -150,7 +144,7 @@ DEFECTS = {
     "noise of the next step": (noise_of_the_next_step, "noise"),
     "no clipping of one layer": (clipping_off_for_one_layer, "rate and clipping"),
     "one record never clipped": (one_record_never_clipped, "reach"),
-    "one key for two steps": (one_key_for_two_steps, "repetition"),
-    "keys again after 37 steps": (one_key_for_two_steps_far_apart, "repetition"),
+    "one key for two steps": (keys_repeat(1, runs=2), "repetition"),
+    "keys again after 37 steps": (keys_repeat(37, runs=10), "repetition"),
 }
 """Each defect, and the kind of test that must name it."""

@@ -20,10 +20,19 @@ torch.set_num_threads(1)
 
 
 def audited(engine_factory, *, canaries=2000, seed=0, gate=None, **options):
-    gate = dm.Filter(4.0, 1e-5) if gate is None else gate
+    gate = dm.Filter(4.0, 1e-5) if gate is None else gate()
     # Where clipping is broken it is that of the hooks.
     options = {"grad_sampling": "hooks", **options}
     return audit(engine_factory, gate, canaries=canaries, seed=seed, **options)
+
+
+def _named(given):
+    """A name for a test that is the same in every process."""
+    if isinstance(given, str):
+        return given
+    return "-".join(
+        f"{k}={v if isinstance(v, int | float | str) else '...'}" for k, v in given.items()
+    )
 
 
 def names_of_alarms(done):
@@ -82,11 +91,11 @@ def test_healthy_engines_are_not_accused(seed, mode):
         {"grad_sampling": "ew", "steps": 20},
         {"physical_batch_size": 64, "steps": 20},
         {"policy": fixed, "steps": 20},
-        {"gate": dm.Odometer(1e-6), "steps": 20},
+        {"gate": lambda: dm.Odometer(1e-6), "steps": 20},
         {"sample_rate": 1.0, "noise_multiplier": 20.0, "steps": 20, "policy": fixed},
         {"sample_rate": 0.002, "noise_multiplier": 0.7, "steps": 60, "policy": fixed},
     ],
-    ids=str,
+    ids=_named,
 )
 def test_a_healthy_engine_under_other_settings(options):
     done = audited(PrivateEngine, **options)
@@ -234,10 +243,10 @@ def test_epsilon_of_a_separation_is_that_of_the_gaussian_mechanism(noise):
         ({"steps": 0}, "steps must"),
         ({"seed": -1}, "seed must"),
         ({"grad_sampling": "magic"}, "grad_sampling must"),
-        ({"gate": dm.Odometer(1e-6)}, "steps must be given for a gate without a limit"),
-        ({"gate": dm.Filter(0.001, 1e-5)}, "gate must admit at least one step"),
+        ({"gate": lambda: dm.Odometer(1e-6)}, "steps must be given for a gate without a limit"),
+        ({"gate": lambda: dm.Filter(0.001, 1e-5)}, "gate must admit at least one step"),
     ],
-    ids=str,
+    ids=_named,
 )
 def test_bad_input_is_refused_with_the_way_out(options, words):
     with pytest.raises(ValueError, match=words):
@@ -255,8 +264,8 @@ def test_a_gate_that_does_not_say_its_delta_needs_one():
             pass
 
     with pytest.raises(ValueError, match="delta must be given"):
-        audited(PrivateEngine, gate=Silent(), steps=3)
-    done = audited(PrivateEngine, gate=Silent(), steps=3, delta=1e-5, canaries=500)
+        audited(PrivateEngine, gate=Silent, steps=3)
+    done = audited(PrivateEngine, gate=Silent, steps=3, delta=1e-5, canaries=500)
     assert done.delta == 1e-5
 
 

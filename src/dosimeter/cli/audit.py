@@ -59,6 +59,7 @@ def audit(
     from dosimeter.cli.waiting import waiting
 
     gate = Filter(epsilon, delta)
+    options: dict[str, Any] = {} if grad_sampling is None else {"grad_sampling": grad_sampling}
     from dosimeter.training import PrivateEngine
 
     with waiting("auditing") as tell, warnings.catch_warnings():
@@ -75,7 +76,7 @@ def audit(
             false_alarm=false_alarm,
             seed=seed,
             progress=lambda share: tell("auditing", share),
-            **({} if grad_sampling is None else {"grad_sampling": grad_sampling}),
+            **options,
         )
     print_json(_plain(done)) if as_json else _print(done)
     if not done.passed:
