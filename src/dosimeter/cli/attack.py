@@ -32,7 +32,6 @@ def attack(context: typer.Context, as_json: Json = False) -> None:
     Example:
       dosimeter attack
       dosimeter attack --json
-      dosimeter attack noise
     """
     if context.invoked_subcommand is not None:
         return
