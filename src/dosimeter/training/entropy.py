@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ class Keystream:
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"key must have {KEY_BYTES} bytes, got {len(key)}")
-        self._cipher = _ciphers()(key)
+        self._cipher = _cipher(key)
 
     def fill(self, words: npt.NDArray[Any]) -> None:
         """Overwrites an array with the next random bytes."""
@@ -48,18 +47,15 @@ class Keystream:
         return found
 
 
-@cache
-def _ciphers() -> Any:
+def _cipher(key: bytes) -> Any:
     try:
-        from cryptography.hazmat.primitives import ciphers
-        from cryptography.hazmat.primitives.ciphers import algorithms, modes
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     except ImportError as error:
         raise ImportError(
             "cryptography must be installed to draw noise that cannot be predicted, got "
-            f"{error}. Install dosimeter[torch]."
+            f"{error}; pip install '.[torch]' in a clone of dosimeter"
         ) from error
-    counter = modes.CTR(bytes(16))
-    return lambda key: ciphers.Cipher(algorithms.AES256(key), counter).encryptor()
+    return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
 
 
 class Entropy(ABC):

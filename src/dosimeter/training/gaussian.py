@@ -5,7 +5,8 @@ The ideal draw takes two uniform numbers of infinitely many bits, makes two norm
 (Box and Muller 1958), multiplies by the scale and rounds. Here 64 bits of each are drawn and
 the normals computed in double precision. Where the result is farther from the border between
 two integers than all that the missing bits and the arithmetic can move it, it is the ideal
-one whatever the missing bits are. Where it is not, about once in 200,000, more bits are drawn and
+one whatever the missing bits are. Where it is not, about once in 200,000 at a
+scale of 2**23, more bits are drawn and
 the number is computed with many digits.
 """
 
@@ -19,14 +20,14 @@ import torch
 
 from dosimeter.training.entropy import Keystream
 
-MAX_SCALE = 2.0**23
-"""Scales up to this are within the bound on the error."""
+MAX_SCALE = 2.0**36
+"""Beyond this too many values would need many digits."""
 
 TAIL = 2.0**-21
 """Radii made of uniforms outside of [TAIL, 1 - TAIL] are always computed with many digits."""
 
-MARGIN = 2.0**-19
-"""More than the error of any other computed value, in units of the grid (docs/guarantees.md)."""
+ERROR = 2.0**-42
+"""More than the error of any other computed value, over the scale (docs/guarantees.md)."""
 
 REACH = 14
 """No draw is more deviations from zero than this, as 128 bits allow."""
@@ -75,7 +76,8 @@ class RoundedNormals:
         torch.cos(angle, out=values[0]).mul_(radius)
         torch.sin(angle, out=values[1]).mul_(radius)
         torch.round(values, out=whole)
-        for near in _outside(values.sub_(whole), MARGIN - 0.5, 0.5 - MARGIN):
+        sure = 0.5 - ERROR * scale
+        for near in _outside(values.sub_(whole), -sure, sure):
             unsure.append(near % pairs)
         for index in sorted(set(unsure)):
             first, second = bits[:, index].tolist()
