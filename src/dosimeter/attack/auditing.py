@@ -17,6 +17,7 @@ import numpy as np
 
 from dosimeter import arguments
 from dosimeter.accounting import Gate
+from dosimeter.accounting.guarantee import FilterGuarantee
 from dosimeter.attack import bounds
 from dosimeter.attack.watch import Finding, Watch
 from dosimeter.rounding import at_least, at_most
@@ -157,25 +158,8 @@ def audit(
         ValueError: There are too few canaries, or the gate has no limit and no steps are given.
         BudgetExceeded: The gate does not admit one step.
     """
-    if not arguments.count("canaries", canaries) >= FEWEST:
-        raise ValueError(f"canaries must be at least {FEWEST}, got {canaries}. Take more.")
-    rate = arguments.positive("sample_rate", sample_rate)
-    if not 1 <= rate * canaries <= canaries:
-        raise ValueError(
-            f"sample_rate must lie between 1 / canaries and 1, got {sample_rate!r}. "
-            "Take more canaries, or another rate."
-        )
-    arguments.open_unit("false_alarm", false_alarm)
-    if seed is not None and not (type(seed) is int and seed >= 0):
-        raise ValueError(f"seed must be a whole number >= 0 or None, got {seed!r}")
-    limit = float(getattr(gate, "limit", math.inf))
-    if steps is None and limit == math.inf:
-        raise ValueError(
-            "steps must be given for a gate without a limit, which would never end the run, got "
-            "None. Say how many steps to audit."
-        )
-    if steps is not None:
-        arguments.count("steps", steps)
+    limit = _limit(gate)
+    batch_size = _checked(canaries, sample_rate, steps, limit, false_alarm, seed)
     delta = _delta(gate, delta)
     rng = np.random.default_rng(seed)
     present = rng.random(canaries) < 0.5
@@ -191,7 +175,7 @@ def audit(
         gate,
         present,
         noise_multiplier=noise_multiplier,
-        batch_size=round(rate * canaries),
+        batch_size=batch_size,
         steps=steps,
         policy=policy,
         tell=tell,
@@ -202,6 +186,42 @@ def audit(
 
 def fixed(engine: PrivateEngine, released: object) -> None:
     """A policy that changes nothing: every step as the first one."""
+
+
+def _checked(
+    canaries: int,
+    sample_rate: float,
+    steps: int | None,
+    limit: float,
+    false_alarm: float,
+    seed: int | None,
+) -> int:
+    """The batch size of the first step, after a look at everything that was given."""
+    if not arguments.count("canaries", canaries) >= FEWEST:
+        raise ValueError(f"canaries must be at least {FEWEST}, got {canaries}. Take more.")
+    if not 1 <= arguments.positive("sample_rate", sample_rate) * canaries <= canaries:
+        raise ValueError(
+            f"sample_rate must lie between 1 / canaries and 1, got {sample_rate!r}. "
+            "Take more canaries, or another rate."
+        )
+    arguments.open_unit("false_alarm", false_alarm)
+    if seed is not None and not (type(seed) is int and seed >= 0):
+        raise ValueError(f"seed must be a whole number >= 0 or None, got {seed!r}")
+    if steps is not None:
+        arguments.count("steps", steps)
+    elif limit == math.inf:
+        raise ValueError(
+            "steps must be given for a gate without a limit, which would never end the run, got "
+            "None. Say how many steps to audit."
+        )
+    return round(sample_rate * canaries)
+
+
+def _limit(gate: Gate) -> float:
+    """The epsilon at which the gate will end the run."""
+    words = getattr(gate, "guarantee", None)
+    said = words() if callable(words) else None
+    return said.epsilon if isinstance(said, FilterGuarantee) else math.inf
 
 
 def _judged(
@@ -220,7 +240,8 @@ def _judged(
     levels = _USUAL, false_alarm / _KINDS
     scores = watch.scores
     one = [bounds.one_run(scores, present, delta, level) for level in levels]
-    gaussian = [bounds.gaussian(scores, present, delta, level, rng) for level in levels]
+    order = rng.permutation(len(present))
+    gaussian = [bounds.gaussian(scores, present, delta, level, order) for level in levels]
     words = getattr(gate, "guarantee", None)
     claimed = words().epsilon if callable(words) else gate.epsilon
     return Audit(

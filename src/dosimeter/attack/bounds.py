@@ -20,8 +20,9 @@ Flags = npt.NDArray[np.bool_]
 _GUESSED = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.5)
 """Shares of the canaries that are guessed, the clearest ones; the best of these guesses counts."""
 
-_CHOOSING = 0.2
-"""Share of the canaries on which a threshold is chosen; the others say what it is worth."""
+_CHOOSING, _CHOICE = 0.2, 0.05
+"""Share of the canaries on which a threshold is chosen, and the level at which they do; the others
+say what it is worth."""
 
 
 def one_run(scores: Floats, present: Flags, delta: float, level: float) -> float:
@@ -59,7 +60,7 @@ def _chance_of(guesses: int, right: int, epsilon: float, delta: float, canaries:
 
 
 def gaussian(
-    scores: Floats, present: Flags, delta: float, level: float, rng: np.random.Generator
+    scores: Floats, present: Flags, delta: float, level: float, order: npt.NDArray[np.intp]
 ) -> float:
     """Epsilon read as if the run were one Gaussian mechanism (Nasr et al. 2023).
 
@@ -72,13 +73,12 @@ def gaussian(
         present: Which canaries were in.
         delta: The delta that epsilon is for.
         level: With which probability the bound may be wrong.
-        rng: Parts the canaries that choose the threshold from those that are counted.
+        order: The canaries shuffled: the first choose the threshold, the others are counted.
     """
-    order = rng.permutation(len(scores))
     few = order[: int(_CHOOSING * len(order))]
     rest = order[len(few) :]
     thresholds = np.quantile(scores[few], np.linspace(0.05, 0.95, 50))
-    best = max(thresholds, key=lambda at: _separation(scores[few], present[few], at, level))
+    best = max(thresholds, key=lambda at: _separation(scores[few], present[few], at, _CHOICE))
     return epsilon_of(_separation(scores[rest], present[rest], best, level), delta)
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from dosimeter.attack.bounds import Floats
 from dosimeter.rdp import SampledGaussian
 
-_NODES = 300
+_FAR, _POINTS = 12.0, 4801
+"""Where the noise is integrated over, in deviations, and at how many points: for smooth functions
+under a normal law the plain sum is exact to rounding, down to a noise of 0.05."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,9 @@ def log_ratio(seen: Floats, cost: SampledGaussian) -> Floats:
 @functools.lru_cache(maxsize=256)
 def expected(cost: SampledGaussian) -> tuple[Moments, Moments]:
     """The moments of one step's score: of a canary that is out, and of one that is in."""
-    at, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    weights = weights / weights.sum()
+    at = np.linspace(-_FAR, _FAR, _POINTS)
+    weights = np.exp(-(at**2) / 2)
+    weights /= weights.sum()
     noise, rate = cost.noise_multiplier * at, cost.sample_rate
     out = np.array([weights @ log_ratio(noise, cost) ** power for power in range(1, 5)])
     hit = np.array([weights @ log_ratio(1 + noise, cost) ** power for power in range(1, 5)])
