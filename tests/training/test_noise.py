@@ -44,9 +44,9 @@ class Fixed:
 
 
 def exact(first, second, more, scale=SCALE):
-    """Both draws of a pair, with its further bits, in 60 digits."""
-    with mpmath.workdps(60):
-        tail = (mpmath.mpf(more) + 0.5) / 2**64
+    """Both draws of a pair, with its further bits, in 100 digits."""
+    with mpmath.workdps(100):
+        tail = (mpmath.mpf(more * (2**64 + 1)) + 0.5) / 2**128
         uniform = abs(mpmath.mpf(first) + tail) / 2**63
         angle = mpmath.pi * (mpmath.mpf(second) + tail) / 2**63
         radius = scale * mpmath.sqrt(-2 * mpmath.log(uniform))
