@@ -229,6 +229,27 @@ def test_the_one_run_bound_grows_with_right_guesses_only():
     assert bounds.one_run(rng.random(2000), present, 1e-9, 1e-3) == 0
 
 
+def test_the_one_run_bound_allows_for_delta():
+    """Telling all about one record in a hundred is (0, 0.01)-DP, and looks like a large epsilon."""
+    rng = np.random.default_rng(6)
+    present = rng.random(20_000) < 0.5
+    told = rng.random(len(present)) < 0.01
+    seen = np.where(told, np.where(present, 2.0, -2.0), rng.random(len(present)))
+    assert bounds.one_run(seen, present, 0.0, 1e-3) > 2
+    assert bounds.one_run(seen, present, 0.01, 1e-3) == 0
+
+
+def test_the_gaussian_reading_is_too_large_no_more_often_than_it_says():
+    """Fails one time in 10,000 for a bound that holds with just the probability it claims."""
+    rng = np.random.default_rng(7)
+    true, wrong = bounds.epsilon_of(1.0, 1e-5), 0
+    for _ in range(100):
+        present = rng.random(1000) < 0.5
+        seen = rng.standard_normal(1000) + present
+        wrong += bounds.gaussian(seen, present, 1e-5, 0.1, rng.permutation(1000)) > true
+    assert wrong <= stats.binom.isf(1e-4, 100, 0.1)
+
+
 @pytest.mark.parametrize("separation", [0.3, 1.0, 2.0])
 def test_the_gaussian_reading_of_a_gaussian(separation):
     rng = np.random.default_rng(5)
