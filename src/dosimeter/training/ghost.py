@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from dosimeter.training import refusals
 from dosimeter.training.optimizer import PrivateOptimizer
 
 
@@ -43,5 +44,11 @@ class GhostValue:
 
     def backward(self) -> None:
         """Computes the clipped gradient and hands it to the optimizer."""
-        self._value.backward()
+        if not self._optimizer.compares:
+            self._value.backward()
+        else:
+            losses = self._value.loss_per_sample
+            true = self._optimizer.norm_of(losses.flatten()[0])
+            self._value.backward()
+            refusals.require_same_norm(float(self._value.module.per_sample_gradient_norms[0]), true)
         self._optimizer.keep_clipped()

@@ -18,11 +18,11 @@ from opacus.grad_sample import (
     GradSampleModuleExpandedWeights,
     GradSampleModuleFastGradientClipping,
 )
-from opacus.grad_sample.linear import compute_linear_norm_sample
 from opacus.validators import ModuleValidator
 from torch import nn
 
 from dosimeter.errors import TicketError
+from dosimeter.training import refusals
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -62,10 +62,7 @@ def linear_norms(
     For one vector a record the gradient is an outer product, whose norm is the product of the
     two norms; Opacus takes them by way of a matrix product for each record.
     """
-    if backprops.dim() != 2:
-        norms: dict[nn.Parameter, torch.Tensor]
-        norms = compute_linear_norm_sample(layer, activations, backprops)
-        return norms
+    refusals.require_vectors(backprops.dim())
     outer = torch.linalg.vector_norm(backprops, dim=1)
     inner = torch.linalg.vector_norm(activations[0].to(backprops.dtype), dim=1)
     found: dict[nn.Parameter, torch.Tensor] = {}
@@ -103,6 +100,8 @@ def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -
     errors = ModuleValidator.validate(model, strict=False)
     if errors:
         raise ValueError(f"model must have per-record gradients, got: {errors[0]}")
+    refusals.refuse_precision(model)
+    refusals.refuse_layers(model)
     _require_same_parameters(model, optimizer)
     for module in frozen:
         module.register_forward_pre_hook(_hold_frozen)

@@ -23,7 +23,7 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 
 from dosimeter.errors import TicketError
-from dosimeter.training import models
+from dosimeter.training import models, refusals
 from dosimeter.training.entropy import NoiseSource
 from dosimeter.training.group import Group
 from dosimeter.training.models import GradSampling
@@ -69,6 +69,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
             self._inner.clip_and_accumulate = self._clip_finite
         self._base, self._model, self._mode = base, model, mode
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._names = {id(p): name for name, p in model.named_parameters()}
+        self._compared = 0
         self._modules = list(model.modules())
         self._buffers = models.BufferWatch(model)
         self._noise, self._group, self._on_step = noise, group, on_step
@@ -136,6 +138,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         piece = self._ticket.redeem()
         self._buffers.require_unchanged()
         self._require_gradients(piece)
+        self._compare()
         self._run(self._ticket, piece)
         return result
 
@@ -150,6 +153,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
         """Makes ready for the gradients of one physical batch."""
         ticket.hand_out(piece)
         self._clipped = None
+        for parameter in self._parameters:
+            parameter.grad = None
         models.reset(self._parameters, self._modules)
         self._buffers.start()
 
@@ -167,6 +172,18 @@ class PrivateOptimizer(torch.optim.Optimizer):
         return DPLossFastGradientClipping(
             self._model, self._inner, loss_fn, self._inner.loss_reduction
         )
+
+    @property
+    def compares(self) -> bool:
+        """Whether this batch is still one of those that are compared with autograd."""
+        return self._compared < refusals.CHECKED
+
+    def norm_of(self, loss: torch.Tensor) -> float:
+        """The norm of the gradient of one record's loss, by autograd alone."""
+        self._model.disable_hooks()  # type: ignore[operator]
+        grads = torch.autograd.grad(loss, self._inner.params, retain_graph=True, allow_unused=True)
+        self._model.enable_hooks()  # type: ignore[operator]
+        return math.sqrt(sum(float(g.double().square().sum()) for g in grads if g is not None))
 
     def keep_clipped(self) -> None:
         """Takes over the gradients that ghost clipping has just made, and no others."""
@@ -255,6 +272,13 @@ class PrivateOptimizer(torch.optim.Optimizer):
                     f"records of the batch, got gradients of {found}. Call "
                     "loss.backward() once before optimizer.step()."
                 )
+
+    def _compare(self) -> None:
+        """Compares the first batches with autograd; ghost clipping does so while it has a graph."""
+        if self.compares and self._mode is not GradSampling.GHOST:
+            samples = [p.grad_sample for p in self._parameters]  # type: ignore[attr-defined]
+            refusals.require_same_sum(self._parameters, self._names, samples)
+        self._compared += 1
 
     def _guard(self, *_: object) -> None:
         if not self._inside:
