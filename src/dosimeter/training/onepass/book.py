@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Book: the gradients of one physical batch, from which norms, factors and sums are read.
+
+The norm of a record is that of its whole gradient: a parameter that is used twice has the sum
+of both uses measured, not each by itself. Norms are rounded up and factors down, so that what
+a record adds stays within the bound in the arithmetic that is used, not only on paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dosimeter.training.onepass.entries import Entry, Rows
+
+MARGIN = 2.0**-16
+"""By how much a norm is rounded up: blocks of 1,024 squares in single precision, twice over."""
+
+MARGIN_PER_RECORD = 2.0**-22
+"""By how much more for each record that is added up with it: four units of rounding."""
+
+TINY = 1e-18
+"""Added to every norm, for squares that vanish in single precision."""
+
+
+class Book:
+    """What the backward pass over one batch of `records` records has written down."""
+
+    def __init__(self, records: int) -> None:
+        self.records = records
+        self._entries: dict[Tensor, Entry] = {}
+        self.repeated = False
+        """Whether a part of the model went through the backward pass twice."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, target: Tensor, entry: Entry) -> None:
+        """Writes down a use of a parameter, or of a tensor that was made from parameters."""
+        before = self._entries.get(target)
+        if before is not None:
+            entry = Rows(before.rows() + entry.rows())
+        self._entries[target] = entry
+
+    def settle(self) -> None:
+        """Brings what was written for tensors made from parameters home to the parameters."""
+        made = [target for target in self._entries if target.grad_fn is not None]
+        for target in made:
+            rows = self._entries.pop(target).rows()
+            parameters = _leaves(target)
+            grads = torch.autograd.grad(
+                target,
+                parameters,
+                rows.view(-1, *target.shape),
+                is_grads_batched=True,
+                allow_unused=True,
+                retain_graph=True,
+            )
+            for parameter, grad in zip(parameters, grads, strict=True):
+                if grad is not None:
+                    self.add(parameter, Rows(grad.detach()))
+
+    @torch.no_grad()
+    def norms(self, scale: float = 1.0) -> Tensor:
+        """The norm of each record's gradient times `scale`, rounded up, in double precision."""
+        squares = torch.stack([entry.squares() for entry in self._entries.values()]).sum(0)
+        margin = MARGIN + MARGIN_PER_RECORD * self.records
+        return squares.sqrt_().mul_(scale * (1 + margin)).add_(TINY)
+
+    @torch.no_grad()
+    def clipped_sums(
+        self, parameters: Sequence[nn.Parameter], max_grad_norm: float, scale: float = 1.0
+    ) -> list[Tensor]:
+        """The sum over records of the clipped gradient, in double precision, by parameter.
+
+        Args:
+            parameters: Whose sums to give, in this order.
+            max_grad_norm: What the gradient of each record is clipped to.
+            scale: What a backpropagated gradient is multiplied by to be that of one record.
+
+        Guarantee:
+            Each record adds a vector of norm at most `max_grad_norm`; one whose gradient is
+            not finite adds nothing.
+        """
+        self.settle()
+        entries = self._entries
+        norms = self.norms(scale)
+        kept = norms.isfinite()
+        if not bool(kept.all()):
+            entries = {target: entry.without(kept) for target, entry in entries.items()}
+        sums = []
+        for parameter in parameters:
+            entry = entries.get(parameter)
+            if entry is None:
+                sums.append(torch.zeros_like(parameter, dtype=torch.float64))
+                continue
+            factors = _factors(norms, kept, max_grad_norm, scale, parameter.dtype)
+            sums.append(entry.sum(factors).view_as(parameter))
+        return sums
+
+
+def _factors(
+    norms: Tensor, kept: Tensor, max_grad_norm: float, scale: float, dtype: torch.dtype
+) -> Tensor:
+    """What each record is multiplied by, rounded down."""
+    factors = max_grad_norm / norms.clamp(min=max_grad_norm) * scale
+    factors = (factors * (1 - 2 * torch.finfo(dtype).eps)).to(dtype)
+    return factors.where(kept, 0.0)
+
+
+def _leaves(tensor: Tensor) -> list[Tensor]:
+    """The parameters that a tensor was made from."""
+    found: dict[int, Tensor] = {}
+    seen, queue = set(), [tensor.grad_fn]
+    while queue:
+        node = queue.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found[id(node.variable)] = node.variable
+        queue.extend(edge for edge, _ in node.next_functions)
+    return list(found.values())

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries: what one use of a parameter leaves behind about the gradient of each record.
+
+Each kind knows three things: the squared norm of every record's gradient, the sum of those
+gradients with a factor each, and the gradients themselves. Norm and sum are taken from the
+same numbers, so that what is measured is what is added.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+BLOCK = 1024
+"""Squares are added in single precision within blocks of this length, in double beyond."""
+
+CHUNK = 256
+"""Records are added in their own precision within chunks of this size, in double beyond."""
+
+CANCELS = 1e-4
+"""How much of a norm may be allowance for rounding before the gradients are written out."""
+
+
+class Entry(ABC):
+    """The gradients of all records for one use of one parameter."""
+
+    records: int
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """The squared norm of each record's gradient, in double precision."""
+
+    @abstractmethod
+    def sum(self, factors: Tensor) -> Tensor:
+        """The sum of the gradients, each times its factor, flat and in double precision."""
+
+    @abstractmethod
+    def rows(self) -> Tensor:
+        """The gradients written out, one flat row for each record."""
+
+    @abstractmethod
+    def without(self, kept: Tensor) -> Entry:
+        """The same with zeros for all records that are not kept."""
+
+
+class Rows(Entry):
+    """Gradients that are written out: the rule for everything that has no better one."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self._rows = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
+        self.records = len(rows)
+
+    def squares(self) -> Tensor:
+        """See Entry."""
+        return row_squares(self._rows)
+
+    def sum(self, factors: Tensor) -> Tensor:
+        """See Entry."""
+        return _added(self.records, lambda part: factors[part] @ self._rows[part])
+
+    def rows(self) -> Tensor:
+        """See Entry."""
+        return self._rows
+
+    def without(self, kept: Tensor) -> Entry:
+        """See Entry."""
+        return Rows(_masked(self._rows, kept))
+
+
+class Outer(Entry):
+    """A linear layer on one vector a record: the gradient is an outer product."""
+
+    def __init__(self, inputs: Tensor, backprops: Tensor) -> None:
+        self._a, self._g = inputs, backprops
+        self.records = len(inputs)
+
+    def squares(self) -> Tensor:
+        """See Entry; the norm of an outer product is the product of the norms."""
+        return row_squares(self._a) * row_squares(self._g)
+
+    def sum(self, factors: Tensor) -> Tensor:
+        """See Entry."""
+        scaled = factors.unsqueeze(1) * self._g
+        return _added(self.records, lambda part: (scaled[part].T @ self._a[part]).flatten())
+
+    def rows(self) -> Tensor:
+        """See Entry."""
+        return torch.bmm(self._g.unsqueeze(2), self._a.unsqueeze(1)).flatten(1)
+
+    def without(self, kept: Tensor) -> Entry:
+        """See Entry."""
+        return Outer(_masked(self._a, kept), _masked(self._g, kept))
+
+
+class Steps(Entry):
+    """A linear layer on a sequence a record, too long or too wide to write its gradients out.
+
+    The squared norm is the sum over pairs of steps of the products of inner products. It may
+    cancel, so an allowance for rounding is added; where that would be more than a ten
+    thousandth, the gradients are written out after all.
+    """
+
+    def __init__(self, inputs: Tensor, backprops: Tensor) -> None:
+        self._a, self._g = inputs, backprops
+        self.records = len(inputs)
+        self._written: Rows | None = None
+
+    def squares(self) -> Tensor:
+        """See Entry."""
+        if self._written is None:
+            a, g = self._a, self._g
+            pairs = torch.bmm(g, g.transpose(1, 2)) * torch.bmm(a, a.transpose(1, 2))
+            squares = pairs.sum((1, 2), dtype=torch.float64).clamp_(min=0)
+            lengths = torch.linalg.vector_norm(g, dim=2) * torch.linalg.vector_norm(a, dim=2)
+            terms = a.shape[2] + g.shape[2] + 2 * a.shape[1] + 8
+            allowance = lengths.double().sum(1).square() * (terms * _unit(a.dtype))
+            if bool((allowance <= CANCELS * squares).all()):
+                return squares + allowance
+            self._written = Rows(self.rows())
+        return self._written.squares()
+
+    def sum(self, factors: Tensor) -> Tensor:
+        """See Entry."""
+        if self._written is not None:
+            return self._written.sum(factors)
+        scaled = factors.view(-1, 1, 1) * self._g
+        return _added(
+            self.records,
+            lambda part: (
+                scaled[part].flatten(0, 1).T @ self._a[part].flatten(0, 1)
+            ).flatten(),
+        )  # fmt: skip
+
+    def rows(self) -> Tensor:
+        """See Entry."""
+        return torch.bmm(self._g.transpose(1, 2), self._a).flatten(1)
+
+    def without(self, kept: Tensor) -> Entry:
+        """See Entry."""
+        return Steps(_masked(self._a, kept), _masked(self._g, kept))
+
+
+class Lookup(Entry):
+    """An embedding: the gradient of a record has a row for each of its different tokens."""
+
+    def __init__(self, tokens: Tensor, backprops: Tensor, size: int) -> None:
+        self.records, self._size = len(tokens), size
+        flat = tokens.flatten(1)
+        keys = flat + size * torch.arange(self.records, device=tokens.device).unsqueeze(1)
+        self._keys, place = keys.flatten().unique(return_inverse=True)
+        grads = backprops.reshape(-1, backprops.shape[-1])
+        self._grads = grads.new_zeros(len(self._keys), grads.shape[1]).index_add_(0, place, grads)
+
+    def squares(self) -> Tensor:
+        """See Entry."""
+        found = row_squares(self._grads)
+        return found.new_zeros(self.records).index_add_(0, self._keys // self._size, found)
+
+    def sum(self, factors: Tensor) -> Tensor:
+        """See Entry."""
+        scaled = factors[self._keys // self._size].unsqueeze(1) * self._grads
+        total = torch.zeros(
+            self._size, scaled.shape[1], dtype=torch.float64, device=scaled.device
+        )  # fmt: skip
+        return total.index_add_(0, self._keys % self._size, scaled.double()).flatten()
+
+    def rows(self) -> Tensor:
+        """See Entry."""
+        width = self._grads.shape[1]
+        rows = self._grads.new_zeros(self.records * self._size, width)
+        return rows.index_copy_(0, self._keys, self._grads).view(self.records, -1)
+
+    def without(self, kept: Tensor) -> Entry:
+        """See Entry."""
+        other = object.__new__(Lookup)
+        other.records, other._size, other._keys = self.records, self._size, self._keys
+        other._grads = _masked(self._grads, kept[self._keys // self._size])
+        return other
+
+
+def linear_entry(inputs: Tensor, backprops: Tensor) -> Entry:
+    """The cheapest entry for a linear map, from (records, ..., inputs) and (..., outputs)."""
+    if inputs.dim() == 2:
+        return Outer(inputs, backprops)
+    a, g = inputs.flatten(1, -2), backprops.flatten(1, -2)
+    if a.shape[1] == 1:
+        return Outer(a.squeeze(1), g.squeeze(1))
+    steps, wide, high = a.shape[1], a.shape[2], g.shape[2]
+    entry = Steps(a, g)
+    # Pairs of steps cost arithmetic, gradients written out cost memory: measured on a CPU.
+    return entry if steps * steps * (wide + high) < 32 * wide * high else Rows(entry.rows())
+
+
+def row_squares(rows: Tensor) -> Tensor:
+    """The squared norm of each row, added up in blocks so that rounding stays below 1e-5."""
+    records, length = rows.shape
+    whole = length - length % BLOCK
+    if not whole:
+        return torch.linalg.vector_norm(rows, dim=1).double().square()
+    blocks = rows[:, :whole].unflatten(1, (-1, BLOCK))
+    squares = torch.linalg.vector_norm(blocks, dim=2).double().square().sum(1)
+    if whole < length:
+        squares += torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square()
+    return squares
+
+
+def _added(records: int, part_sum: object) -> Tensor:
+    total: Tensor | None = None
+    for start in range(0, records, CHUNK):
+        part = part_sum(slice(start, start + CHUNK)).double()  # type: ignore[operator]
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    return total
+
+
+def _masked(rows: Tensor, kept: Tensor) -> Tensor:
+    return rows.where(kept.view(-1, *[1] * (rows.dim() - 1)), 0.0)
+
+
+def _unit(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps / 2
