@@ -15,6 +15,9 @@ from torch.utils.data import TensorDataset
 import dosimeter as dm
 from dosimeter.errors import TicketError
 from dosimeter.training import GradSampling, PrivateEngine
+from dosimeter.training.entropy import SeededEntropy
+from dosimeter.training.gaussian import RoundedNormals
+from dosimeter.training.grid import Grid
 
 
 def same(left, right):
@@ -25,7 +28,11 @@ def same(left, right):
 
 
 class TestAgreementWithOpacus:
-    """Same model, batches and noise: the same parameters after 20 steps."""
+    """Same model, batches and noise: the same parameters after 20 steps.
+
+    Opacus clips, sums and averages without noise of its own; the noise is drawn beside the
+    engine from the same seed, as integers on the grid.
+    """
 
     @pytest.mark.parametrize("physical", [None, 7])
     @pytest.mark.parametrize("mode", list(GradSampling))
@@ -48,17 +55,22 @@ class TestAgreementWithOpacus:
                     break
 
         plain = GradSampleModule(classifier())
+        base = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+        count = sum(p.numel() for p in plain.parameters())
+        grid = Grid.of(2.0, 1.0, values=count, records=len(dataset))
         optimizer = DPOptimizer(
-            torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9),
-            noise_multiplier=2.0,
-            max_grad_norm=1.0,
-            expected_batch_size=40,
-            generator=torch.Generator().manual_seed(seed),
+            base, noise_multiplier=0.0, max_grad_norm=grid.norm, expected_batch_size=40
         )
+        entropy = SeededEntropy("noise", seed)
         for x, y in steps:
             optimizer.zero_grad()
             cross_entropy(plain(x), y).backward()
-            optimizer.step()
+            assert optimizer.pre_step()
+            noise = RoundedNormals(entropy.keystream(), grid.scale, count)
+            for parameter in plain.parameters():
+                drawn = noise.take(parameter.numel()).view_as(parameter)
+                parameter.grad += drawn * grid.step / 40
+            base.step()
 
         for mine, theirs in zip(ours.base.parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
@@ -256,13 +268,16 @@ class TestBatches:
         for one, other in zip(snapshot(whole)[0], snapshot(split)[0], strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
-    @pytest.mark.parametrize("order", ["zero first", "zero last"])
-    def test_either_order_of_zero_grad(self, build, order):
+    @pytest.mark.parametrize("order", ["zero first", "zero between", "zero last"])
+    def test_any_order_of_zero_grad(self, build, order):
         parts = build(physical_batch_size=9)
         for x, y in parts.loader:
             if order == "zero first":
                 parts.optimizer.zero_grad()
-            cross_entropy(parts.model(x), y).backward()
+            loss = cross_entropy(parts.model(x), y)
+            if order == "zero between":
+                parts.optimizer.zero_grad()
+            loss.backward()
             parts.optimizer.step()
             if order == "zero last":
                 parts.optimizer.zero_grad()

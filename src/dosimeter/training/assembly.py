@@ -12,7 +12,9 @@ from torch import nn
 
 from dosimeter import arguments
 from dosimeter.training import models
-from dosimeter.training.entropy import NoiseSource, PoissonSampler
+from dosimeter.training.clipping import Clipper, SampleClipper
+from dosimeter.training.entropy import Entropy, PoissonSampler, entropy_for
+from dosimeter.training.ghost import GhostClipper
 from dosimeter.training.group import Group
 from dosimeter.training.loader import PrivateLoader, Records
 from dosimeter.training.models import GradSampling
@@ -55,8 +57,8 @@ class Parts:
     optimizer: PrivateOptimizer
     loader: PrivateLoader
     sampler: PoissonSampler
-    noise: NoiseSource
-    grad_sampling: GradSampling
+    noise: Entropy
+    clipper: Clipper
 
 
 def settings_for(
@@ -94,13 +96,20 @@ def assemble(
         max_grad_norm=options.max_grad_norm,
         loss_reduction=options.loss_reduction,
     )
-    noise = NoiseSource(next(model.parameters()).device, seed)
+    parameters = [p for p in private.parameters() if p.requires_grad]
+    clipper: Clipper = (
+        GhostClipper(private, parameters, loss_reduction=options.loss_reduction)
+        if options.grad_sampling is GradSampling.GHOST
+        else SampleClipper(private, parameters)
+    )
+    noise = entropy_for("noise", seed)
     private_optimizer = PrivateOptimizer(
         optimizer,
         private,
-        mode=options.grad_sampling,
+        clipper=clipper,
         max_grad_norm=options.max_grad_norm,
-        loss_reduction=options.loss_reduction,
+        mean=options.loss_reduction == "mean",
+        records=len(dataset),
         noise=noise,
         group=group,
         on_step=hooks.on_step,
@@ -108,7 +117,7 @@ def assemble(
     # Each process draws from its own share of the records; the union is one Poisson sample.
     shard = slice(group.rank, None, group.size)
     share = len(range(group.rank, len(dataset), group.size))
-    sampler = PoissonSampler(share, None if seed is None else (seed, group.rank))
+    sampler = PoissonSampler(share, entropy_for("batches", seed, group.rank))
     loader = PrivateLoader(
         dataset,
         private_optimizer,
@@ -119,4 +128,4 @@ def assemble(
         physical_batch_size=options.physical_batch_size,
         collate=options.collate,
     )
-    return Parts(model, private, private_optimizer, loader, sampler, noise, options.grad_sampling)
+    return Parts(model, private, private_optimizer, loader, sampler, noise, clipper)

@@ -20,7 +20,7 @@ from dosimeter.accounting import Gate
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
-from dosimeter.training import checkpoint, ghost, models
+from dosimeter.training import checkpoint, models
 from dosimeter.training.assembly import Hooks, Options, Parts, assemble, settings_for
 from dosimeter.training.controls import Controls
 from dosimeter.training.group import Group
@@ -106,6 +106,7 @@ class PrivateEngine(Controls):
         self._stopped, settings = self._group.lead(lambda: (self._stopped, self._settings))
         if self._stopped is not None:
             return None
+        self._parts.optimizer.grid(settings)  # refuses what has none, before it is paid for
         try:
             self.spend(settings.cost)
         except BudgetExceeded:
@@ -227,15 +228,13 @@ class PrivateEngine(Controls):
         made = assemble(
             model, optimizer, dataset, options, group=self._group, seed=self._seed, hooks=hooks
         )
+        made.optimizer.grid(settings)
         self._next, self._made = settings, made
         return made.private, made.optimizer, made.loader
 
     def private_loss(self, loss_fn: nn.Module) -> Callable[..., Any]:
         """The loss function to train with; only ghost clipping needs another than `loss_fn`."""
-        parts = self._parts
-        if parts.grad_sampling is not GradSampling.GHOST:
-            return loss_fn
-        return ghost.GhostLoss(parts.optimizer, loss_fn)
+        return self._parts.clipper.loss(loss_fn)
 
     # -- saving and resuming -------------------------------------------------------------
 
@@ -249,7 +248,7 @@ class PrivateEngine(Controls):
             "version": checkpoint.VERSION,
             "model": parts.model.state_dict(),
             "optimizer": parts.optimizer.state_dict(),
-            "sampler": parts.sampler.state(),
+            "sampler": parts.sampler.entropy.state(),
             "noise": parts.noise.state(),
             "seeded": self._seeded,
             "noise_multiplier": self.noise_multiplier,
@@ -286,7 +285,7 @@ class PrivateEngine(Controls):
             self.spend(cost, count)
         parts.model.load_state_dict(state["model"])
         parts.optimizer.load_state_dict(state["optimizer"])
-        parts.sampler.restore(state["sampler"])
+        parts.sampler.entropy.restore(state["sampler"])
         parts.noise.restore(state["noise"])
         self._seeded = self._seeded or bool(state["seeded"])
         self._next = StepSettings(state["noise_multiplier"], state["batch_size"], self.records)

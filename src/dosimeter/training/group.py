@@ -69,6 +69,12 @@ class Group:
         distributed.all_reduce(tensor)
         return int(tensor.item())
 
+    def summed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of whole numbers, added up over all ranks in place, on every rank."""
+        if self.size > 1:
+            distributed.all_reduce(tensor)
+        return tensor
+
     def distribute(self, model: nn.Module) -> nn.Module:
         """The model with rank 0's parameters on every rank."""
         from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Dpddp

@@ -112,7 +112,6 @@ def reset(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> N
     for parameter in parameters:
         for name in ("_current_grad_sample", "_norm_sample"):
             vars(parameter).pop(name, None)
-        parameter.grad_sample = None  # type: ignore[attr-defined]
         parameter._forward_counter = 0  # type: ignore[attr-defined]
     for module in modules:
         for name in ("activations", "max_batch_len"):

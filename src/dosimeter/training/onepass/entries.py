@@ -195,7 +195,7 @@ def linear_entry(inputs: Tensor, backprops: Tensor) -> Entry:
 
 def row_squares(rows: Tensor) -> Tensor:
     """The squared norm of each row, added up in blocks so that rounding stays below 1e-5."""
-    records, length = rows.shape
+    length = rows.shape[1]
     whole = length - length % BLOCK
     if not whole:
         return torch.linalg.vector_norm(rows, dim=1).double().square()
