@@ -60,6 +60,9 @@ class Clipper(ABC):
             parameter.grad = None
         models.reset(self.parameters, self._modules)
 
+    def hand_out(self, batch: Any) -> None:  # noqa: B027
+        """Sees the records that the loop is given next."""
+
     def compares(self) -> bool:
         """Whether the batch at hand is one of the first, which are compared with autograd."""
         self._compared += 1

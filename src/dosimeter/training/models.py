@@ -23,6 +23,7 @@ from torch import nn
 
 from dosimeter.errors import TicketError
 from dosimeter.training import refusals
+from dosimeter.training.onepass import OnePassModule
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -30,6 +31,7 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 class GradSampling(StrEnum):
     """How the gradient of each record is had."""
 
+    ONEPASS = "onepass"
     HOOKS = "hooks"
     GHOST = "ghost"
     EXPANDED_WEIGHTS = "ew"
@@ -38,7 +40,9 @@ class GradSampling(StrEnum):
 def wrap(
     model: nn.Module, mode: GradSampling, *, max_grad_norm: float, loss_reduction: str
 ) -> nn.Module:
-    """The model inside Opacus' module for per-record gradients."""
+    """The model inside a module for per-record gradients, ours or Opacus'."""
+    if mode is GradSampling.ONEPASS:
+        return OnePassModule(model)
     if mode is GradSampling.GHOST:
         wrapped: Any = GradSampleModuleFastGradientClipping(
             model, loss_reduction=loss_reduction, max_grad_norm=max_grad_norm
@@ -73,7 +77,9 @@ def linear_norms(
     return found
 
 
-def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -> None:
+def validate(
+    model: nn.Module, optimizer: torch.optim.Optimizer, mode: GradSampling, *, fix: bool
+) -> None:
     """Raises unless the model can be trained privately; converts BatchNorm if asked to.
 
     Conversion happens inside the given model and keeps its scale and shift parameters, so
@@ -97,11 +103,16 @@ def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -
                 "which rows were changed would tell about the data. Leave max_norm out."
             )
     frozen = _require_no_live_batch_norm(model)
-    errors = ModuleValidator.validate(model, strict=False)
-    if errors:
-        raise ValueError(f"model must have per-record gradients, got: {errors[0]}")
     refusals.refuse_precision(model)
-    refusals.refuse_layers(model)
+    refusals.refuse_wrapped(model)
+    if mode is not GradSampling.ONEPASS:
+        errors = ModuleValidator.validate(model, strict=False)
+        if errors:
+            raise ValueError(
+                f"model must have per-record gradients, got: {errors[0]} Or use "
+                "grad_sampling='onepass'."
+            )
+        refusals.refuse_layers(model)
     _require_same_parameters(model, optimizer)
     for module in frozen:
         module.register_forward_pre_hook(_hold_frozen)

@@ -140,6 +140,10 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._clipper.forget(piece.size)
         self._buffers.start()
 
+    def hand_out(self, batch: Any) -> None:
+        """Lets the clipper see what the loop is given."""
+        self._clipper.hand_out(batch)
+
     def step_on_nothing(self, ticket: Ticket) -> None:
         """The step of a logical batch without records: noise alone."""
         ticket.hand_out(Piece(size=0, last=True))

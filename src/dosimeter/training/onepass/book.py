@@ -15,11 +15,8 @@ from torch import Tensor, nn
 
 from dosimeter.training.onepass.entries import Entry, Rows
 
-MARGIN = 2.0**-16
-"""By how much a norm is rounded up: blocks of 1,024 squares in single precision, twice over."""
-
-MARGIN_PER_RECORD = 2.0**-22
-"""By how much more for each record that is added up with it: four units of rounding."""
+MARGIN = 2.0**-18
+"""By how much a norm is rounded up: twice what blocks of 512 squares can lose."""
 
 TINY = 1e-18
 """Added to every norm, for squares that vanish in single precision."""
@@ -44,6 +41,11 @@ class Book:
             entry = Rows(before.rows() + entry.rows())
         self._entries[target] = entry
 
+    def clear(self) -> None:
+        """Tears all pages out."""
+        self._entries.clear()
+        self.repeated = False
+
     def settle(self) -> None:
         """Brings what was written for tensors made from parameters home to the parameters."""
         made = [target for target in self._entries if target.grad_fn is not None]
@@ -62,12 +64,19 @@ class Book:
                 if grad is not None:
                     self.add(parameter, Rows(grad.detach()))
 
+    def gradients(self, parameter: Tensor) -> Tensor:
+        """The gradient of each record for a parameter, written out in double precision."""
+        entry = self._entries.get(parameter)
+        if entry is None:
+            return parameter.new_zeros(self.records, parameter.numel(), dtype=torch.float64)
+        return entry.rows().double()
+
     @torch.no_grad()
     def norms(self, scale: float = 1.0) -> Tensor:
         """The norm of each record's gradient times `scale`, rounded up, in double precision."""
-        squares = torch.stack([entry.squares() for entry in self._entries.values()]).sum(0)
-        margin = MARGIN + MARGIN_PER_RECORD * self.records
-        return squares.sqrt_().mul_(scale * (1 + margin)).add_(TINY)
+        squares = sum(entry.squares() for entry in self._entries.values())
+        assert isinstance(squares, Tensor)
+        return squares.sqrt_().mul_(scale * (1 + MARGIN)).add_(TINY)
 
     @torch.no_grad()
     def clipped_sums(

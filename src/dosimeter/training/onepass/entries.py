@@ -9,11 +9,12 @@ same numbers, so that what is measured is what is added.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-BLOCK = 1024
+BLOCK = 512
 """Squares are added in single precision within blocks of this length, in double beyond."""
 
 CHUNK = 256
@@ -112,10 +113,10 @@ class Steps(Entry):
         if self._written is None:
             a, g = self._a, self._g
             pairs = torch.bmm(g, g.transpose(1, 2)) * torch.bmm(a, a.transpose(1, 2))
-            squares = pairs.sum((1, 2), dtype=torch.float64).clamp_(min=0)
+            squares: Tensor = pairs.sum((1, 2), dtype=torch.float64).clamp_(min=0)
             lengths = torch.linalg.vector_norm(g, dim=2) * torch.linalg.vector_norm(a, dim=2)
             terms = a.shape[2] + g.shape[2] + 2 * a.shape[1] + 8
-            allowance = lengths.double().sum(1).square() * (terms * _unit(a.dtype))
+            allowance: Tensor = lengths.double().sum(1).square() * (terms * _unit(a.dtype))
             if bool((allowance <= CANCELS * squares).all()):
                 return squares + allowance
             self._written = Rows(self.rows())
@@ -149,7 +150,8 @@ class Lookup(Entry):
         self.records, self._size = len(tokens), size
         flat = tokens.flatten(1)
         keys = flat + size * torch.arange(self.records, device=tokens.device).unsqueeze(1)
-        self._keys, place = keys.flatten().unique(return_inverse=True)
+        self._keys, place = torch.unique(keys, return_inverse=True)
+        place = place.flatten()
         grads = backprops.reshape(-1, backprops.shape[-1])
         self._grads = grads.new_zeros(len(self._keys), grads.shape[1]).index_add_(0, place, grads)
 
@@ -194,22 +196,24 @@ def linear_entry(inputs: Tensor, backprops: Tensor) -> Entry:
 
 
 def row_squares(rows: Tensor) -> Tensor:
-    """The squared norm of each row, added up in blocks so that rounding stays below 1e-5."""
+    """The squared norm of each row, added up in blocks so that rounding stays small."""
     length = rows.shape[1]
     whole = length - length % BLOCK
-    if not whole:
-        return torch.linalg.vector_norm(rows, dim=1).double().square()
-    blocks = rows[:, :whole].unflatten(1, (-1, BLOCK))
-    squares = torch.linalg.vector_norm(blocks, dim=2).double().square().sum(1)
-    if whole < length:
-        squares += torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square()
+    squares = _squares(rows[:, whole:])
+    if whole:
+        squares += _squares(rows[:, :whole].reshape(len(rows), -1, BLOCK)).sum(1)
     return squares
 
 
-def _added(records: int, part_sum: object) -> Tensor:
+def _squares(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
+    return norms.double().square_()
+
+
+def _added(records: int, part_sum: Callable[[slice], Tensor]) -> Tensor:
     total: Tensor | None = None
     for start in range(0, records, CHUNK):
-        part = part_sum(slice(start, start + CHUNK)).double()  # type: ignore[operator]
+        part = part_sum(slice(start, start + CHUNK)).double()
         total = part if total is None else total.add_(part)
     assert total is not None
     return total

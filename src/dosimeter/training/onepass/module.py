@@ -10,7 +10,17 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from dosimeter.training.onepass.book import Book
+from dosimeter.training.onepass.mixing import require_unmixed
 from dosimeter.training.onepass.recorder import Recorder
+from dosimeter.training.onepass.records import happens, has_records
+from dosimeter.training.onepass.selftest import SelfTest
+from dosimeter.training.onepass.watched import Tape
+
+FIRST = 2
+"""How many batches are tested for sure."""
+
+ONE_IN = 512
+"""Of the others, one in so many is tested, at random."""
 
 
 class OnePassModule(nn.Module):
@@ -25,6 +35,8 @@ class OnePassModule(nn.Module):
         self._module = module
         self._book: Book | None = None
         self._passes = 0
+        self._seen = 0
+        self._given: Any = None
         self._recorder: Recorder | None = None
         for layer in module.modules():
             if isinstance(layer, nn.RNNBase):
@@ -40,9 +52,23 @@ class OnePassModule(nn.Module):
         """Opens a book for the next batch of so many records, and drops the one before."""
         self._book, self._passes = Book(records), 0
 
+    def expect(self, batch: Any) -> None:
+        """Remembers what the loader gave, for the self-test to compare."""
+        self._given = batch
+
+    @property
+    def inner(self) -> nn.Module:
+        """The model as it is."""
+        return self._module
+
+    def clear(self) -> None:
+        """Drops what the backward pass has written so far; a forward pass under way goes on."""
+        if self._book is not None:
+            self._book.clear()
+
     def take(self) -> tuple[Book | None, int]:
         """The book of the batch, which is closed by this, and how often the model was run."""
-        book, self._book = self._book, None
+        book, self._book, self._given = self._book, None, None
         return book, self._passes
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +76,17 @@ class OnePassModule(nn.Module):
         if self._book is None or not self.training or not torch.is_grad_enabled():
             return self._module(*args, **kwargs)
         self._passes += 1
-        return self.recorded(self._book, *args, **kwargs)
+        records = self._book.records
+        if not self._due() or not has_records((args, kwargs), records):
+            return self.recorded(self._book, *args, **kwargs)
+        require_unmixed(self._given, (args, kwargs), records)
+        SelfTest(self, records, args, kwargs).run()
+        return Tape(records).watch(self.recorded(self._book, *args, **kwargs))
+
+    def _due(self) -> bool:
+        """Whether this batch is tested: the first ones are, and later ones at random."""
+        self._seen += 1
+        return self._seen <= FIRST or happens(ONE_IN)
 
     def recorded(self, book: Book, *args: Any, **kwargs: Any) -> Any:
         """The output of the model, whose backward pass will write into `book`."""

@@ -10,7 +10,7 @@ then deposits an ordinary gradient on the parameter: the sign by which the step 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,7 +33,7 @@ class Recorder(TorchFunctionMode):
         constants: Buffers and frozen parameters.
     """
 
-    def __init__(self, book: Book, trained: list[Tensor], constants: list[Tensor]) -> None:
+    def __init__(self, book: Book, trained: Iterable[Tensor], constants: Iterable[Tensor]) -> None:
         super().__init__()
         self.book, self.records = book, book.records
         # A scalar that wants a gradient: without it nothing would be run backward where the

@@ -16,7 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from dosimeter.training.onepass.use import Use
+from dosimeter.training.onepass.use import Use, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -47,7 +47,7 @@ def convolve(
         input, padding = _padded(input, weight, dilation, padding), 0
     options = (stride, _sizes(padding, size), dilation, groups)
     use = recorder.use(weight, bias)
-    return _Convolve.apply(recorder.anchor, input, *recorder.plain(weight, bias), options, use)
+    return run(_Convolve, recorder.anchor, input, *recorder.plain(weight, bias), options, use)
 
 
 class _Convolve(Function):
@@ -72,7 +72,7 @@ class _Convolve(Function):
         )
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.options
@@ -101,7 +101,7 @@ def _rows(input: Tensor, backprops: Tensor, weight: Tensor, options: tuple[Any, 
         return torch.bmm(backprops.flatten(2), input.flatten(2).transpose(1, 2))
     if size == 2 and groups == 1 and places < _FEW:
         columns = functional.unfold(
-            input, list(weight.shape[2:]), dilation=dilation, padding=padding, stride=stride
+            input, tuple(weight.shape[2:]), dilation=dilation, padding=padding, stride=stride
         )
         return torch.bmm(backprops.flatten(2), columns.transpose(1, 2))
     shape = (records * weight.shape[0], *weight.shape[1:])

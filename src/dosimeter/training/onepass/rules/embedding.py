@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from dosimeter.training.onepass.entries import Lookup
-from dosimeter.training.onepass.use import Use
+from dosimeter.training.onepass.use import Use, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -39,7 +39,7 @@ def embed(
     if padding_idx is not None and padding_idx < 0:
         padding_idx += len(weight)
     use = recorder.use(weight, None)
-    return _Embed.apply(recorder.anchor, input, weight.detach(), padding_idx, use)
+    return run(_Embed, recorder.anchor, input, weight.detach(), padding_idx, use)
 
 
 class _Embed(Function):
@@ -54,7 +54,7 @@ class _Embed(Function):
         return functional.embedding(tokens, weight)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         (tokens,) = ctx.saved_tensors
         ctx.use.begin()

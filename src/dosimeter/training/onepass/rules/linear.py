@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from dosimeter.training.onepass.use import Use
+from dosimeter.training.onepass.use import Use, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -21,7 +21,7 @@ def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | Non
     if not recorder.by_record(input) or not recorder.known(weight, bias):
         return NotImplemented
     use = recorder.use(weight, bias)
-    return _Linear.apply(recorder.anchor, input, *recorder.plain(weight, bias), use)
+    return run(_Linear, recorder.anchor, input, *recorder.plain(weight, bias), use)
 
 
 class _Linear(Function):
@@ -36,7 +36,7 @@ class _Linear(Function):
         return functional.linear(input, weight, bias)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         ctx.use.begin()

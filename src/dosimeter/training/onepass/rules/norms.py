@@ -11,7 +11,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from dosimeter.training.onepass.use import Use
+from dosimeter.training.onepass.use import Use, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -33,7 +33,7 @@ def layer_norm(
         return NotImplemented
     use = recorder.use(weight, bias)
     plain = recorder.plain(weight, bias)
-    return _LayerNorm.apply(recorder.anchor, input.to(weight.dtype), *plain, (shape, eps), use)
+    return run(_LayerNorm, recorder.anchor, input.to(weight.dtype), *plain, (shape, eps), use)
 
 
 def group_norm(
@@ -85,7 +85,7 @@ def rms_norm(
         return NotImplemented
     normed = functional.rms_norm(input, normalized_shape, None, eps).to(weight.dtype)
     use = recorder.use(weight, None)
-    return _Affine.apply(recorder.anchor, normed, weight.detach(), None, use)
+    return run(_Affine, recorder.anchor, normed, weight.detach(), None, use)
 
 
 def _channels(
@@ -96,7 +96,7 @@ def _channels(
     use = recorder.use(weight, bias)
     plain = [None if p is None else p.view(shape) for p in recorder.plain(weight, bias)]
     dtype = next(p.dtype for p in plain if p is not None)
-    return _Affine.apply(recorder.anchor, normed.to(dtype), *plain, use)
+    return run(_Affine, recorder.anchor, normed.to(dtype), *plain, use)
 
 
 class _Affine(Function):
@@ -115,7 +115,7 @@ class _Affine(Function):
         return input * weight if bias is None else torch.addcmul(bias, input, weight)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         ctx.use.begin()
@@ -145,7 +145,7 @@ class _LayerNorm(Function):
         return output
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, mean, rstd, weight = ctx.saved_tensors
         ctx.use.begin()

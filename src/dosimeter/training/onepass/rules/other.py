@@ -18,7 +18,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
-from dosimeter.training.onepass.use import Use
+from dosimeter.training.onepass.use import Use, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -45,7 +45,7 @@ def spread(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     )  # fmt: skip
     if not (lead and fits and len(shape) and shape[0] == recorder.records):
         return NotImplemented
-    return _Spread.apply(recorder.anchor, plain, parameter.shape, recorder.use(parameter, None))
+    return run(_Spread, recorder.anchor, plain, parameter.shape, recorder.use(parameter, None))
 
 
 class _Spread(Function):
@@ -57,7 +57,7 @@ class _Spread(Function):
         return plain.clone()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         ctx.use.begin()
         shape = ctx.shape if len(ctx.shape) < backprops.dim() else ctx.shape[1:]
@@ -98,7 +98,7 @@ def each_record(recorder: Recorder, func: Callable[..., Any], args: Any, kwargs:
     if not fits:
         return NotImplemented
     inputs = [leaves[i] for i in rows]
-    output = _EachRecord.apply(recorder.anchor, call, plain, uses, *inputs)
+    output = run(_EachRecord, recorder.anchor, call, plain, uses, *inputs)
     return output if output.shape == (recorder.records, *one.shape[1:]) else NotImplemented
 
 
@@ -115,7 +115,7 @@ class _EachRecord(Function):
         return output.clone() if any(output is tensor for tensor in inputs) else output
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, backprops: Tensor) -> tuple[Any, ...]:
         inputs = ctx.saved_tensors
         floating = [i for i, tensor in enumerate(inputs) if tensor.is_floating_point()]
@@ -127,7 +127,7 @@ class _EachRecord(Function):
                     filled[i] = value
                 return ctx.call(weights, filled)
 
-            _, back = torch.func.vjp(of, ctx.plain, [rows[i].unsqueeze(0) for i in floating])
+            back = torch.func.vjp(of, ctx.plain, [rows[i].unsqueeze(0) for i in floating])[1]
             return back(g.unsqueeze(0))
 
         with warnings.catch_warnings():

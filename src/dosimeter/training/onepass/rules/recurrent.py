@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from dosimeter.training.onepass.rules.linear import linear
-from dosimeter.training.onepass.use import Use
+from dosimeter.training.onepass.use import Use, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -107,8 +107,12 @@ def _layer(
     mapped = linear(recorder, x, weights[0], b_in) if _tracked(recorder, weights[0], b_in) else (
         functional.linear(x, weights[0], b_in))  # fmt: skip
     hidden: list[Tensor] = []
-    caught = _Caught.apply(
-        recorder.anchor, torch.zeros_like(mapped), hidden, recorder.use(weights[1], b_hidden)
+    caught = run(
+        _Caught,
+        recorder.anchor,
+        torch.zeros_like(mapped),
+        hidden,
+        recorder.use(weights[1], b_hidden),
     )
     outputs: list[Tensor] = []
     steps = range(x.shape[1])
@@ -140,7 +144,7 @@ class _Caught(Function):
         return zeros.clone()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         ctx.use.begin()
         ctx.use.add_linear(torch.stack(ctx.hidden, dim=1), backprops)
