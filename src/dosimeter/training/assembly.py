@@ -86,7 +86,7 @@ def _clipper(model: nn.Module, parameters: list[nn.Parameter], options: Options)
         return OnePassClipper(model, parameters, loss_reduction=options.loss_reduction)
     if options.grad_sampling is GradSampling.GHOST:
         return GhostClipper(model, parameters, loss_reduction=options.loss_reduction)
-    return SampleClipper(model, parameters)
+    return SampleClipper(model, parameters, loss_reduction=options.loss_reduction)
 
 
 def assemble(

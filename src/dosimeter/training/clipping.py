@@ -18,6 +18,7 @@ from torch import nn
 
 from dosimeter.errors import TicketError
 from dosimeter.training import models, refusals
+from dosimeter.training.losses import RecordLoss
 
 
 class Clipper(ABC):
@@ -30,10 +31,14 @@ class Clipper(ABC):
     Args:
         model: The wrapped model.
         parameters: Its trainable parameters, in the order in which sums are given.
+        loss_reduction: "mean" or "sum", as the loss function has it.
     """
 
-    def __init__(self, model: nn.Module, parameters: list[nn.Parameter]) -> None:
+    def __init__(
+        self, model: nn.Module, parameters: list[nn.Parameter], *, loss_reduction: str
+    ) -> None:
         self.parameters = parameters
+        self.loss_reduction, self.mean = loss_reduction, loss_reduction == "mean"
         self.norm = math.nan
         self.names = {id(p): name for name, p in model.named_parameters()}
         self._compared = 0
@@ -68,9 +73,9 @@ class Clipper(ABC):
         self._compared += 1
         return self._compared <= refusals.CHECKED
 
-    def loss(self, loss_fn: nn.Module) -> Callable[..., Any]:
-        """The loss function to train with."""
-        return loss_fn
+    def loss(self, loss_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The loss function to train with, which takes each record by itself."""
+        return RecordLoss(loss_fn, mean=self.mean)
 
     def _require(self, found: int, size: int) -> None:
         if found != size:

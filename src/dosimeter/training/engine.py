@@ -233,8 +233,12 @@ class PrivateEngine(Controls):
         self._next, self._made = settings, made
         return made.private, made.optimizer, made.loader
 
-    def private_loss(self, loss_fn: nn.Module) -> Callable[..., Any]:
-        """The loss function to train with; only ghost clipping needs another than `loss_fn`."""
+    def private_loss(self, loss_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The loss function to train with: it takes each record by itself.
+
+        Made once, before the loop. Ghost clipping needs it; for all other modes it is the safe
+        way, since no loss can then let one record touch another.
+        """
         return self._parts.clipper.loss(loss_fn)
 
     # -- saving and resuming -------------------------------------------------------------

@@ -27,8 +27,7 @@ class GhostClipper(Clipper):
     def __init__(
         self, model: nn.Module, parameters: list[nn.Parameter], *, loss_reduction: str
     ) -> None:
-        super().__init__(model, parameters)
-        self.loss_reduction = loss_reduction
+        super().__init__(model, parameters, loss_reduction=loss_reduction)
         self._model: Any = model
         self._clipped: list[Tensor] | None = None
 
@@ -51,7 +50,7 @@ class GhostClipper(Clipper):
         super().clear()
         self._clipped = None
 
-    def loss(self, loss_fn: nn.Module) -> Callable[..., GhostValue]:
+    def loss(self, loss_fn: Callable[..., Any]) -> Callable[..., GhostValue]:
         """The loss function whose backward pass clips."""
         # Opacus asks the optimizer to clear gradients between its two passes, and no more.
         inner = DPLossFastGradientClipping(self._model, self, loss_fn, self.loss_reduction)

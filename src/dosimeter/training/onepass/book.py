@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dosimeter.training.onepass.entries import Entry, Rows
 
 MARGIN = 2.0**-18
 """By how much a norm is rounded up: twice what blocks of 512 squares can lose."""
+
+CHUNK = 256
+"""How many records are added up in single precision before double takes over."""
 
 TINY = 1e-18
 """Added to every norm, for squares that vanish in single precision."""
@@ -72,17 +75,21 @@ class Book:
         return entry.rows().double()
 
     @torch.no_grad()
-    def norms(self, scale: float = 1.0) -> Tensor:
-        """The norm of each record's gradient times `scale`, rounded up, in double precision."""
-        squares = sum(entry.squares() for entry in self._entries.values())
+    def norms(self, part: slice | None = None) -> Tensor:
+        """The norm of each record's gradient, rounded up, in double precision."""
+        part = slice(0, self.records) if part is None else part
+        squares = sum(entry.squares(part) for entry in self._entries.values())
         assert isinstance(squares, Tensor)
-        return squares.sqrt_().mul_(scale * (1 + MARGIN)).add_(TINY)
+        return squares.sqrt_().mul_(1 + MARGIN).add_(TINY)
 
     @torch.no_grad()
     def clipped_sums(
-        self, parameters: Sequence[nn.Parameter], max_grad_norm: float, scale: float = 1.0
+        self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float = 1.0
     ) -> list[Tensor]:
         """The sum over records of the clipped gradient, in double precision, by parameter.
+
+        Records are taken chunk by chunk, which keeps them in the processor's cache between norm
+        and sum, and sums of chunks are added in double precision.
 
         Args:
             parameters: Whose sums to give, in this order.
@@ -94,29 +101,29 @@ class Book:
             not finite adds nothing.
         """
         self.settle()
-        entries = self._entries
-        norms = self.norms(scale)
-        kept = norms.isfinite()
-        if not bool(kept.all()):
-            entries = {target: entry.without(kept) for target, entry in entries.items()}
-        sums = []
-        for parameter in parameters:
-            entry = entries.get(parameter)
-            if entry is None:
-                sums.append(torch.zeros_like(parameter, dtype=torch.float64))
-                continue
-            factors = _factors(norms, kept, max_grad_norm, scale, parameter.dtype)
-            sums.append(entry.sum(factors).view_as(parameter))
-        return sums
+        sums = [torch.zeros(p.numel(), dtype=torch.float64, device=p.device) for p in parameters]
+        for start in range(0, self.records, CHUNK):
+            part = slice(start, min(start + CHUNK, self.records))
+            norms = self.norms(part).mul_(scale)
+            kept = norms.isfinite()
+            if not bool(kept.all()):
+                self._leave_out(part, kept)
+            factors = (max_grad_norm / norms.clamp(min=max_grad_norm) * scale).where(kept, 0.0)
+            for parameter, total in zip(parameters, sums, strict=True):
+                entry = self._entries.get(parameter)
+                if entry is not None:
+                    total.add_(entry.sum(_rounded_down(factors, parameter.dtype), part))
+        return [total.view_as(p) for total, p in zip(sums, parameters, strict=True)]
+
+    def _leave_out(self, part: slice, kept: Tensor) -> None:
+        everyone = torch.ones(self.records, dtype=torch.bool, device=kept.device)
+        everyone[part] = kept
+        for target, entry in self._entries.items():
+            self._entries[target] = entry.without(everyone)
 
 
-def _factors(
-    norms: Tensor, kept: Tensor, max_grad_norm: float, scale: float, dtype: torch.dtype
-) -> Tensor:
-    """What each record is multiplied by, rounded down."""
-    factors = max_grad_norm / norms.clamp(min=max_grad_norm) * scale
-    factors = (factors * (1 - 2 * torch.finfo(dtype).eps)).to(dtype)
-    return factors.where(kept, 0.0)
+def _rounded_down(factors: Tensor, dtype: torch.dtype) -> Tensor:
+    return (factors * (1 - 2 * torch.finfo(dtype).eps)).to(dtype)
 
 
 def _leaves(tensor: Tensor) -> list[Tensor]:

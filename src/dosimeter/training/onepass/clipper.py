@@ -18,8 +18,8 @@ class OnePassClipper(Clipper):
     def __init__(
         self, model: OnePassModule, parameters: list[nn.Parameter], *, loss_reduction: str
     ) -> None:
-        super().__init__(model, parameters)
-        self._model, self._mean = model, loss_reduction == "mean"
+        super().__init__(model, parameters, loss_reduction=loss_reduction)
+        self._model = model
 
     def clear(self) -> None:
         """Drops the gradients that were computed so far; a forward pass under way goes on."""
@@ -52,4 +52,4 @@ class OnePassClipper(Clipper):
                     "penalties into the optimizer's weight_decay, or wrap the operation in a "
                     "function of one batch."
                 )
-        return book.clipped_sums(self.parameters, self.norm, float(size) if self._mean else 1.0)
+        return book.clipped_sums(self.parameters, self.norm, float(size) if self.mean else 1.0)

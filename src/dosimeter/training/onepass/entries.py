@@ -9,16 +9,12 @@ same numbers, so that what is measured is what is added.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 BLOCK = 512
 """Squares are added in single precision within blocks of this length, in double beyond."""
-
-CHUNK = 256
-"""Records are added in their own precision within chunks of this size, in double beyond."""
 
 CANCELS = 1e-4
 """How much of a norm may be allowance for rounding before the gradients are written out."""
@@ -30,12 +26,12 @@ class Entry(ABC):
     records: int
 
     @abstractmethod
-    def squares(self) -> Tensor:
+    def squares(self, part: slice) -> Tensor:
         """The squared norm of each record's gradient, in double precision."""
 
     @abstractmethod
-    def sum(self, factors: Tensor) -> Tensor:
-        """The sum of the gradients, each times its factor, flat and in double precision."""
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
+        """The sum over a part of the records, each times its factor, as a flat tensor."""
 
     @abstractmethod
     def rows(self) -> Tensor:
@@ -53,13 +49,13 @@ class Rows(Entry):
         self._rows = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
         self.records = len(rows)
 
-    def squares(self) -> Tensor:
+    def squares(self, part: slice) -> Tensor:
         """See Entry."""
-        return row_squares(self._rows)
+        return row_squares(self._rows[part])
 
-    def sum(self, factors: Tensor) -> Tensor:
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
         """See Entry."""
-        return _added(self.records, lambda part: factors[part] @ self._rows[part])
+        return factors @ self._rows[part]
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -77,14 +73,14 @@ class Outer(Entry):
         self._a, self._g = inputs, backprops
         self.records = len(inputs)
 
-    def squares(self) -> Tensor:
+    def squares(self, part: slice) -> Tensor:
         """See Entry; the norm of an outer product is the product of the norms."""
-        return row_squares(self._a) * row_squares(self._g)
+        return row_squares(self._a[part]) * row_squares(self._g[part])
 
-    def sum(self, factors: Tensor) -> Tensor:
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
         """See Entry."""
-        scaled = factors.unsqueeze(1) * self._g
-        return _added(self.records, lambda part: (scaled[part].T @ self._a[part]).flatten())
+        scaled = factors.unsqueeze(1) * self._g[part]
+        return (scaled.T @ self._a[part]).flatten()
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -108,10 +104,10 @@ class Steps(Entry):
         self.records = len(inputs)
         self._written: Rows | None = None
 
-    def squares(self) -> Tensor:
+    def squares(self, part: slice) -> Tensor:
         """See Entry."""
         if self._written is None:
-            a, g = self._a, self._g
+            a, g = self._a[part], self._g[part]
             pairs = torch.bmm(g, g.transpose(1, 2)) * torch.bmm(a, a.transpose(1, 2))
             squares: Tensor = pairs.sum((1, 2), dtype=torch.float64).clamp_(min=0)
             lengths = torch.linalg.vector_norm(g, dim=2) * torch.linalg.vector_norm(a, dim=2)
@@ -120,19 +116,14 @@ class Steps(Entry):
             if bool((allowance <= CANCELS * squares).all()):
                 return squares + allowance
             self._written = Rows(self.rows())
-        return self._written.squares()
+        return self._written.squares(part)
 
-    def sum(self, factors: Tensor) -> Tensor:
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
         """See Entry."""
         if self._written is not None:
-            return self._written.sum(factors)
-        scaled = factors.view(-1, 1, 1) * self._g
-        return _added(
-            self.records,
-            lambda part: (
-                scaled[part].flatten(0, 1).T @ self._a[part].flatten(0, 1)
-            ).flatten(),
-        )  # fmt: skip
+            return self._written.sum(factors, part)
+        scaled = factors.view(-1, 1, 1) * self._g[part]
+        return (scaled.flatten(0, 1).T @ self._a[part].flatten(0, 1)).flatten()
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -155,18 +146,26 @@ class Lookup(Entry):
         grads = backprops.reshape(-1, backprops.shape[-1])
         self._grads = grads.new_zeros(len(self._keys), grads.shape[1]).index_add_(0, place, grads)
 
-    def squares(self) -> Tensor:
+    def squares(self, part: slice) -> Tensor:
         """See Entry."""
-        found = row_squares(self._grads)
-        return found.new_zeros(self.records).index_add_(0, self._keys // self._size, found)
+        keys, grads = self._part(part)
+        squares = row_squares(grads)
+        return squares.new_zeros(part.stop - part.start).index_add_(
+            0, keys // self._size - part.start, squares
+        )
 
-    def sum(self, factors: Tensor) -> Tensor:
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
         """See Entry."""
-        scaled = factors[self._keys // self._size].unsqueeze(1) * self._grads
-        total = torch.zeros(
-            self._size, scaled.shape[1], dtype=torch.float64, device=scaled.device
-        )  # fmt: skip
-        return total.index_add_(0, self._keys % self._size, scaled.double()).flatten()
+        keys, grads = self._part(part)
+        scaled = factors[keys // self._size - part.start].unsqueeze(1) * grads
+        total = scaled.new_zeros(self._size, scaled.shape[1])
+        return total.index_add_(0, keys % self._size, scaled).flatten()
+
+    def _part(self, part: slice) -> tuple[Tensor, Tensor]:
+        """Keys are in order, so those of neighbouring records lie together."""
+        ends = torch.tensor([part.start, part.stop], device=self._keys.device) * self._size
+        first, last = torch.searchsorted(self._keys, ends).tolist()
+        return self._keys[first:last], self._grads[first:last]
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -208,15 +207,6 @@ def row_squares(rows: Tensor) -> Tensor:
 def _squares(rows: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
     return norms.double().square_()
-
-
-def _added(records: int, part_sum: Callable[[slice], Tensor]) -> Tensor:
-    total: Tensor | None = None
-    for start in range(0, records, CHUNK):
-        part = part_sum(slice(start, start + CHUNK)).double()
-        total = part if total is None else total.add_(part)
-    assert total is not None
-    return total
 
 
 def _masked(rows: Tensor, kept: Tensor) -> Tensor:

@@ -90,12 +90,25 @@ class OnePassModule(nn.Module):
 
     def recorded(self, book: Book, *args: Any, **kwargs: Any) -> Any:
         """The output of the model, whose backward pass will write into `book`."""
-        trained = [p for p in self._module.parameters() if p.requires_grad]
+        return self.recording(book, self, *args, **kwargs)
+
+    @property
+    def trained(self) -> dict[str, Tensor]:
+        """The trainable parameters."""
+        return {name: p for name, p in self._module.named_parameters() if p.requires_grad}
+
+    @property
+    def constants(self) -> list[Tensor]:
+        """Buffers and frozen parameters."""
         frozen = [p for p in self._module.parameters() if not p.requires_grad]
-        self._recorder = Recorder(book, trained, [*frozen, *self._module.buffers()])
+        return [*frozen, *self._module.buffers()]
+
+    def recording(self, book: Book, twin: Any, *args: Any, **kwargs: Any) -> Any:
+        """The same for a twin of the model, with parameters of its own."""
+        self._recorder = Recorder(book, twin.trained.values(), twin.constants)
         try:
             with self._recorder:
-                return self._module(*args, **kwargs)
+                return (self._module if twin is self else twin)(*args, **kwargs)
         finally:
             self._recorder = None
 

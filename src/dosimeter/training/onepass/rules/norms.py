@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,10 +46,12 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Any:
     """The rule for `functional.group_norm`."""
-    if not recorder.by_record(input) or not recorder.known(weight, bias):
+    if not recorder.by_record(input) or not recorder.known(weight, bias) or weight is None:
         return NotImplemented
-    normed = functional.group_norm(input, num_groups, None, None, eps)
-    return _channels(recorder, normed, weight, bias)
+    use = recorder.use(weight, bias)
+    plain = recorder.plain(weight, bias)
+    options = (num_groups, eps)
+    return run(_GroupNorm, recorder.anchor, input.to(weight.dtype), *plain, options, use)
 
 
 def instance_norm(
@@ -63,12 +66,13 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> Any:
     """The rule for `functional.instance_norm`."""
-    if not recorder.by_record(input) or not recorder.known(weight, bias):
+    if running_mean is not None or running_var is not None:
         return NotImplemented
-    normed = functional.instance_norm(
-        input, running_mean, running_var, None, None, use_input_stats, momentum, eps
-    )
-    return _channels(recorder, normed, weight, bias)
+
+    def norm(x: Tensor, w: Tensor | None, b: Tensor | None) -> Tensor:
+        return functional.instance_norm(x, None, None, w, b, use_input_stats, momentum, eps)
+
+    return _scaled(recorder, norm, input, weight, bias, (-1, *[1] * (input.dim() - 2)))
 
 
 def rms_norm(
@@ -79,51 +83,119 @@ def rms_norm(
     eps: float | None = None,
 ) -> Any:
     """The rule for `functional.rms_norm`."""
-    if not recorder.by_record(input) or not recorder.known(weight) or weight is None:
-        return NotImplemented
     if input.dim() == len(normalized_shape):
         return NotImplemented
-    normed = functional.rms_norm(input, normalized_shape, None, eps).to(weight.dtype)
-    use = recorder.use(weight, None)
-    return run(_Affine, recorder.anchor, normed, weight.detach(), None, use)
+
+    def norm(x: Tensor, w: Tensor | None, _: Tensor | None) -> Tensor:
+        return functional.rms_norm(x, normalized_shape, w, eps)
+
+    return _scaled(recorder, norm, input, weight, None, tuple(normalized_shape))
 
 
-def _channels(
-    recorder: Recorder, normed: Tensor, weight: Tensor | None, bias: Tensor | None
+Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
+
+
+def _scaled(
+    recorder: Recorder,
+    norm: Norm,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    shape: tuple[int, ...],
 ) -> Any:
-    """Scale and shift by channel, the dimension after that of the records."""
-    shape = (-1, *[1] * (normed.dim() - 2))
+    if not recorder.by_record(input) or not recorder.known(weight, bias) or input.dim() < 2:
+        return NotImplemented
+    dtype = next(p.dtype for p in (weight, bias) if p is not None)
     use = recorder.use(weight, bias)
-    plain = [None if p is None else p.view(shape) for p in recorder.plain(weight, bias)]
-    dtype = next(p.dtype for p in plain if p is not None)
-    return run(_Affine, recorder.anchor, normed.to(dtype), *plain, use)
+    plain = recorder.plain(weight, bias)
+    return run(_Scaled, recorder.anchor, input.to(dtype), *plain, (norm, shape), use)
 
 
-class _Affine(Function):
-    """A scale and a shift whose gradients are written down."""
+class _Scaled(Function):
+    """A norm with a scale and a shift; it normalises again in the backward pass."""
 
     @staticmethod
     def forward(
-        ctx: Any, _: Tensor, input: Tensor, weight: Tensor | None, bias: Tensor | None, use: Use
+        ctx: Any,
+        _: Tensor,
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        options: tuple[Norm, tuple[int, ...]],
+        use: Use,
     ) -> Tensor:
         ctx.save_for_backward(input, weight)
+        ctx.norm, ctx.shape = options
         ctx.use = use
-        ctx.shape = next(p.shape for p in (weight, bias) if p is not None)
-        if weight is None:
-            assert bias is not None
-            return input + bias
-        return input * weight if bias is None else torch.addcmul(bias, input, weight)
+        return ctx.norm(input, weight, bias)  # type: ignore[no-any-return]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         ctx.use.begin()
+        weight = None if weight is None else weight.view(ctx.shape)
+        with torch.enable_grad():
+            again = input.detach().requires_grad_()
+            normed = ctx.norm(again, None, None)
         if ctx.use.weight is not None:
-            ctx.use.add(ctx.use.weight, _to_shape(backprops * input, ctx.shape))
+            sizes = ctx.use.weight.view(ctx.shape).shape
+            ctx.use.add(ctx.use.weight, _to_shape(backprops * normed.detach(), sizes))
         if ctx.use.bias is not None:
-            ctx.use.add(ctx.use.bias, _to_shape(backprops, ctx.shape))
-        return None, backprops if weight is None else backprops * weight, None, None, None
+            sizes = ctx.use.bias.view(ctx.shape).shape
+            ctx.use.add(ctx.use.bias, _to_shape(backprops, sizes))
+        back = None
+        if ctx.needs_input_grad[1]:
+            scaled = backprops if weight is None else backprops * weight
+            (back,) = torch.autograd.grad(normed, again, scaled)
+        return None, back, None, None, None, None
+
+
+class _GroupNorm(Function):
+    """A group norm whose scale and shift have their gradients written down."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        _: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        options: tuple[int, float],
+        use: Use,
+    ) -> Tensor:
+        groups, eps = options
+        records, channels, places = len(input), input.shape[1], input.shape[2:].numel()
+        ctx.sizes = (records, channels, places, groups)
+        input = input.contiguous()
+        output, mean, rstd = torch.native_group_norm(
+            input, weight, bias, records, channels, places, groups, eps
+        )
+        ctx.save_for_backward(input, mean, rstd, weight)
+        ctx.use = use
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
+        input, mean, rstd, weight = ctx.saved_tensors
+        ctx.use.begin()
+        records, channels, _, groups = ctx.sizes
+        backprops = backprops.contiguous()
+        shape = (records, channels, -1)
+        shifts = backprops.view(shape).sum(2)
+        if ctx.use.weight is not None:
+            # Deviations from the mean, not products less products: those would cancel.
+            means, rates = (v.repeat_interleave(channels // groups, 1) for v in (mean, rstd))
+            away = (input.view(shape) - means.unsqueeze(2)).mul_(backprops.view(shape))
+            ctx.use.add(ctx.use.weight, away.sum(2) * rates)
+        ctx.use.add(ctx.use.bias, shifts)
+        back = None
+        if ctx.needs_input_grad[1]:
+            back = torch.ops.aten.native_group_norm_backward(
+                backprops, input, mean, rstd, weight, *ctx.sizes, [True, False, False]
+            )[0]
+        return None, back, None, None, None, None
 
 
 class _LayerNorm(Function):
