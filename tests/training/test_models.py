@@ -91,6 +91,14 @@ def test_a_buffer_that_learns_from_raw_data_is_refused(build, train, snapshot, i
     assert all(torch.equal(a, b) for a, b in zip(before, snapshot(parts)[0], strict=True))
 
 
+@pytest.mark.parametrize("write", [lambda p: p.add_(1.0), lambda p: p.data.add_(1.0)])
+def test_a_frozen_weight_that_is_written_to_is_refused(build, train, write):
+    frozen = nn.Linear(6, 6).requires_grad_(False)
+    frozen.register_forward_pre_hook(lambda *_: (write(frozen.weight), None)[1])
+    with pytest.raises(TicketError, match="raw data"):
+        train(build(model=nn.Sequential(frozen, nn.Linear(6, 2)), grad_sampling="hooks"))
+
+
 def test_constant_buffers_and_loaded_weights_are_fine(build, train):
     layer = Remembers(in_place=True)
     layer.forward = lambda x: x + layer.mean

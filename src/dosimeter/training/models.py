@@ -24,6 +24,10 @@ from torch import nn
 from dosimeter.errors import TicketError
 from dosimeter.training import refusals
 from dosimeter.training.onepass import OnePassModule
+from dosimeter.training.onepass.records import happens
+
+COMPARED_ONE_IN = 512
+"""How often frozen parameters are compared by value, after the first batches."""
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -132,26 +136,30 @@ def reset(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> N
 class BufferWatch:
     """Notices when a pass over a batch writes to the model, which would then hold raw data.
 
-    Buffers and frozen parameters are compared by value, because a write through `.data` leaves
-    no other trace; trainable ones by identity and version.
+    Buffers are compared by value, because a write through `.data` leaves no other trace;
+    parameters by identity, place and version. Frozen parameters, which may be many, are compared
+    by value on the first batches and then at random.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._holders = [(m, name) for m in model.modules() for name in m._buffers]
         self._owners = [(m, name) for m in model.modules() for name in m._parameters]
         self._values: list[torch.Tensor | None] = []
-        self._versions: list[tuple[int, int]] = []
+        self._marks: list[tuple[object, ...]] = []
+        self._started = 0
+        self._whole = True
 
     def start(self) -> None:
         """Takes the model as it is now."""
+        self._started += 1
+        self._whole = self._started <= refusals.CHECKED or happens(COMPARED_ONE_IN)
         self._values = [None if v is None else v.detach().clone() for _, _, v in self._kept()]
-        self._versions = [(id(v), v._version) for _, _, v in self._trained()]
+        self._marks = [_mark(v) for _, _, v in self._parameters()]
 
     def require_unchanged(self) -> None:
         """Raises if something was written to since."""
-        kept, trained = self._kept(), self._trained()
-        same = len(kept) == len(self._values) and len(trained) == len(self._versions)
-        if not same:
+        kept, parameters = self._kept(), self._parameters()
+        if len(kept) != len(self._values) or len(parameters) != len(self._marks):
             raise TicketError(
                 "model must keep its frozen and its trainable parameters from the forward pass to "
                 "the step, got others. Freeze and unfreeze between batches, before a new engine."
@@ -162,8 +170,8 @@ class BufferWatch:
             if not _equal(now, before)
         ] + [
             (module, name)
-            for (module, name, now), before in zip(trained, self._versions, strict=True)
-            if (id(now), now._version) != before
+            for (module, name, now), before in zip(parameters, self._marks, strict=True)
+            if _mark(now) != before
         ]
         for module, name in changed:
             raise TicketError(
@@ -173,20 +181,24 @@ class BufferWatch:
             )
 
     def _kept(self) -> list[tuple[nn.Module, str, torch.Tensor | None]]:
+        """What is compared by value."""
         buffers = [(module, name, module._buffers[name]) for module, name in self._holders]
-        frozen = [
-            (module, name, value)
-            for module, name in self._owners
-            if (value := module._parameters[name]) is not None and not value.requires_grad
-        ]
-        return [*buffers, *frozen]
+        if not self._whole:
+            return buffers
+        return [*buffers, *(each for each in self._parameters() if not each[2].requires_grad)]
 
-    def _trained(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
+    def _parameters(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
         return [
             (module, name, value)
             for module, name in self._owners
-            if (value := module._parameters[name]) is not None and value.requires_grad
+            if (value := module._parameters[name]) is not None
         ]
+
+
+def _mark(parameter: nn.Parameter) -> tuple[object, ...]:
+    """What changes when a parameter is replaced, written to or frozen."""
+    place = parameter.data_ptr()
+    return id(parameter), place, parameter._version, parameter.requires_grad
 
 
 def _equal(now: torch.Tensor | None, before: torch.Tensor | None) -> bool:

@@ -100,6 +100,12 @@ class Book:
             Each record adds a vector of norm at most `max_grad_norm`; one whose gradient is
             not finite adds nothing.
         """
+        with torch.autocast(parameters[0].device.type, enabled=False):
+            return self._clipped_sums(parameters, max_grad_norm, scale)
+
+    def _clipped_sums(
+        self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float
+    ) -> list[Tensor]:
         self.settle()
         sums = [torch.zeros(p.numel(), dtype=torch.float64, device=p.device) for p in parameters]
         for start in range(0, self.records, CHUNK):

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from dosimeter.training.onepass.book import Book
 from dosimeter.training.onepass.entries import Entry, Rows, linear_entry
@@ -15,6 +18,16 @@ from dosimeter.training.onepass.entries import Entry, Rows, linear_entry
 def run(function: Any, *args: Any) -> Any:
     """The result of one of our functions for autograd."""
     return function.apply(*args)
+
+
+def exactly(backward: Callable[..., Any]) -> Any:
+    """A backward pass that cannot be differentiated again, nor be cast to half precision."""
+
+    def full(ctx: Any, backprops: Tensor) -> Any:
+        with torch.autocast(backprops.device.type, enabled=False):
+            return backward(ctx, backprops)
+
+    return once_differentiable(full)
 
 
 @dataclass

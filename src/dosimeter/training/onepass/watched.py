@@ -24,9 +24,6 @@ from dosimeter.training.onepass.rules.other import writes
 TOLERANCE = 1e-5
 """How far rounding may move a gradient, relative to the largest."""
 
-TRIES = 3
-"""How many records are changed, one after the other."""
-
 
 class Watched(Tensor):
     """An output of the model that writes down what is done with it."""
@@ -57,10 +54,9 @@ class Tape:
         """The outputs of the model as tensors that write on this tape."""
 
         def of(leaf: Any) -> Any:
-            rows = type(leaf) is Tensor and leaf.dim() > 0 and len(leaf) == self._records
-            if not rows or not leaf.requires_grad:
+            if type(leaf) is not Tensor or not leaf.requires_grad or not self._has_rows(leaf):
                 return leaf
-            watched = leaf.as_subclass(self._kind)
+            watched: Tensor = leaf.as_subclass(self._kind)
             self._outputs.append(watched)
             return watched
 
@@ -82,12 +78,28 @@ class Tape:
         with torch.random.fork_rng(), torch._C.DisableTorchFunctionSubclass():
             seed = torch.initial_seed()
             before = self._gradients(calls, loss, None, seed)
-            for record in choose(self._records, TRIES):
-                other = choose(self._records, 2)
-                source = other[0] if other[0] != record else other[1]
+            for record, source in self._changes(calls):
                 after = self._gradients(calls, loss, (record, source), seed)
                 for one, two in zip(before, after, strict=True):
                     self._require_same(one, two, record)
+
+    def _changes(self, calls: list[Any]) -> list[tuple[int, int]]:
+        """Which record to replace by which: the ends of all labels, and two at random."""
+        record, source = choose(self._records, 2)
+        found = [(record, source)]
+        made = {id(leaf) for call in calls for leaf in pytree.tree_leaves(call[3])}
+        made.update(id(output) for output in self._outputs)
+        for _, args, kwargs, _ in calls:
+            for leaf in pytree.tree_leaves((args, kwargs)):
+                if isinstance(leaf, Tensor) and id(leaf) not in made and self._has_rows(leaf):
+                    made.add(id(leaf))
+                    sizes = leaf.detach().double().reshape(self._records, -1).sum(1)
+                    low, high = int(sizes.argmin()), int(sizes.argmax())
+                    found.extend([(low, high), (high, low)] if low != high else [])
+        return found
+
+    def _has_rows(self, tensor: Tensor) -> bool:
+        return tensor.dim() > 0 and len(tensor) == self._records
 
     def _require_same(self, one: Tensor, two: Tensor, record: int) -> None:
         apart = (torch.nan_to_num(one) - torch.nan_to_num(two)).abs()
@@ -134,6 +146,6 @@ class Tape:
 
     def _changed(self, tensor: Tensor, change: tuple[int, int] | None) -> Tensor:
         tensor = tensor.clone()
-        if change is not None and tensor.dim() > 0 and len(tensor) == self._records:
+        if change is not None and self._has_rows(tensor):
             tensor[change[0]] = tensor[change[1]].clone()
         return tensor

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from dosimeter.training.onepass.use import Use, run
+from dosimeter.training.onepass.use import Use, exactly, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -72,7 +71,7 @@ class _Convolve(Function):
         )
 
     @staticmethod
-    @once_differentiable
+    @exactly
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         stride, padding, dilation, groups = ctx.options

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from dosimeter.training.onepass.entries import Lookup
-from dosimeter.training.onepass.use import Use, run
+from dosimeter.training.onepass.use import Use, exactly, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -54,7 +53,7 @@ class _Embed(Function):
         return functional.embedding(tokens, weight)
 
     @staticmethod
-    @once_differentiable
+    @exactly
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         (tokens,) = ctx.saved_tensors
         ctx.use.begin()

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from dosimeter.training.onepass.use import Use, run
+from dosimeter.training.onepass.use import Use, exactly, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -36,7 +35,7 @@ class _Linear(Function):
         return functional.linear(input, weight, bias)
 
     @staticmethod
-    @once_differentiable
+    @exactly
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         ctx.use.begin()

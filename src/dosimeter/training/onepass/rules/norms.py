@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from dosimeter.training.onepass.use import Use, run
+from dosimeter.training.onepass.use import Use, exactly, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -130,7 +129,7 @@ class _Scaled(Function):
         return ctx.norm(input, weight, bias)  # type: ignore[no-any-return]
 
     @staticmethod
-    @once_differentiable
+    @exactly
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         ctx.use.begin()
@@ -176,7 +175,7 @@ class _GroupNorm(Function):
         return output
 
     @staticmethod
-    @once_differentiable
+    @exactly
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, mean, rstd, weight = ctx.saved_tensors
         ctx.use.begin()
@@ -217,7 +216,7 @@ class _LayerNorm(Function):
         return output
 
     @staticmethod
-    @once_differentiable
+    @exactly
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, mean, rstd, weight = ctx.saved_tensors
         ctx.use.begin()

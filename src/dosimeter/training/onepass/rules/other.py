@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
-from dosimeter.training.onepass.use import Use, run
+from dosimeter.training.onepass.use import Use, exactly, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -57,7 +56,7 @@ class _Spread(Function):
         return plain.clone()
 
     @staticmethod
-    @once_differentiable
+    @exactly
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         ctx.use.begin()
         shape = ctx.shape if len(ctx.shape) < backprops.dim() else ctx.shape[1:]
@@ -115,7 +114,7 @@ class _EachRecord(Function):
         return output.clone() if any(output is tensor for tensor in inputs) else output
 
     @staticmethod
-    @once_differentiable
+    @exactly
     def backward(ctx: Any, backprops: Tensor) -> tuple[Any, ...]:
         inputs = ctx.saved_tensors
         floating = [i for i, tensor in enumerate(inputs) if tensor.is_floating_point()]

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from dosimeter.training.onepass.rules.linear import linear
-from dosimeter.training.onepass.use import Use, run
+from dosimeter.training.onepass.use import Use, exactly, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
@@ -144,7 +143,7 @@ class _Caught(Function):
         return zeros.clone()
 
     @staticmethod
-    @once_differentiable
+    @exactly
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         ctx.use.begin()
         ctx.use.add_linear(torch.stack(ctx.hidden, dim=1), backprops)
