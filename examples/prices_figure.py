@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 import dosimeter as dm
 from dosimeter.accounting.priced.losses import Direction
 from dosimeter.accounting.priced.menu import Losses, lattice_level, make_menu
-from dosimeter.accounting.priced.rates import Scale
 
 RATE, EPSILON, DELTA = 512 / 50000, 7.096, 0.9e-6
 NOISES = [1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0]
@@ -21,7 +20,7 @@ def main() -> None:
     """Prices a menu of seven noises and draws both panels."""
     costs = [dm.SampledGaussian(RATE, noise) for noise in NOISES]
     menu = make_menu(costs, EPSILON, DELTA)
-    losses = Losses(Scale.of(costs[0], EPSILON, DELTA), DELTA, lattice_level(EPSILON))
+    losses = Losses(EPSILON, DELTA, lattice_level(EPSILON))
     table = losses.table(menu.items, Direction.REMOVE, EPSILON)
     figure = Figure(figsize=(9.2, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))

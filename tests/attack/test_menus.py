@@ -5,7 +5,7 @@ import pytest
 import dosimeter as dm
 from dosimeter.accounting.priced.losses import Direction
 from dosimeter.accounting.priced.menu import Losses, Menu, lattice_level
-from dosimeter.accounting.priced.rates import Item, Scale
+from dosimeter.accounting.priced.rates import Item
 from dosimeter.attack import FiniteMechanism, Shape, best_buyer, examples, play, strongest
 
 DELTA = 1e-6
@@ -18,7 +18,7 @@ JUMP = FiniteMechanism((2.5,), (1e-5,))
 def priced(epsilon, quanta, prices):
     """A menu at hand-made prices, its delta what V says that they cost."""
     items = tuple(Item(mechanism, 1, price) for mechanism, price in prices.items())
-    losses = Losses(Scale.of(items[0].cost, epsilon, DELTA), DELTA, lattice_level(epsilon))
+    losses = Losses(epsilon, DELTA, lattice_level(epsilon))
     tables = [losses.table(items, way, epsilon) for way in Direction]
     return Menu(epsilon, max(table.value(quanta, epsilon) for table in tables), quanta, items)
 

@@ -189,6 +189,8 @@ class Filter(Account):
             StateError: The state is of another kind or version, or was edited.
         """
         priced = isinstance(state, Mapping) and "menu" in state
+        if priced:
+            share.require_format(state)
         names = FIELDS | {"epsilon"} | (share.STATE_FIELDS if priced else frozenset())
         fields = saved.unseal("filter", state, names)
         try:

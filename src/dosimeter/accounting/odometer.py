@@ -182,6 +182,8 @@ class Odometer(Account):
             StateError: The state is of another kind or version, or was edited.
         """
         priced = isinstance(state, Mapping) and "menu" in state
+        if priced:
+            share.require_format(state)
         more = share.STATE_FIELDS | {"readings"} if priced else frozenset()
         fields = saved.unseal("odometer", state, FIELDS | more)
         try:

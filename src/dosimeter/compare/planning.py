@@ -18,7 +18,6 @@ from dosimeter.accounting.account import largest
 from dosimeter.accounting.classic import RdpComposition, Validity
 from dosimeter.accounting.priced.losses import Direction
 from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
-from dosimeter.accounting.priced.rates import Scale
 from dosimeter.compare.exact import distribution, interval
 from dosimeter.compare.schedule import mechanism
 from dosimeter.rdp import Cost
@@ -175,7 +174,7 @@ def _menu_noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
 
     def enough(noise: float) -> bool:
         cost = mechanism(rate, noise)
-        losses = Losses(Scale.of(cost, epsilon, share), share, lattice_level(epsilon) + 1)
+        losses = Losses(epsilon, share, lattice_level(epsilon) + 1)
         return all(hockey_stick(losses.of(cost, steps, way), epsilon) <= share for way in Direction)
 
     noise = _least(enough, steps)

@@ -58,6 +58,7 @@ def test_other_parameters_are_another_entry(monkeypatch):
         lambda text: "null",
         lambda text: json.dumps({**json.loads(text), "key": {}}),
         lambda text: "\ufffd" + text,
+        lambda text: "[" * 100_000,
     ],
 )
 def test_damaged_files_are_computed_again_and_mended(place, damage):
@@ -104,6 +105,17 @@ def test_the_folder_is_the_users_own(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache.folder() == tmp_path / ".cache" / "dosimeter"
+
+
+def test_without_a_home_there_is_no_folder(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("DOSIMETER_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(cache.pathlib.Path, "home", homeless)
+    assert cache.folder() is None
+    assert ask(Once()) == {"quanta": 7}
 
 
 def test_costs_of_ones_own_are_not_kept(place):

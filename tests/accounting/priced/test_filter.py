@@ -10,6 +10,7 @@ from mpmath import mp, mpf
 import dosimeter as dm
 from dosimeter.accounting.priced.menu import Menu, make_menu
 from dosimeter.accounting.priced.rates import Item
+from oracles import some_output_above
 
 DELTA = 1e-6
 NOMINAL = dm.Gaussian(100.0)
@@ -215,6 +216,7 @@ class TestStates:
             {"prepaid": [0]},
             {"prepaid": [-1, 0, 0]},
             {"prepaid": None},
+            {"prepaid": [10**6, 0, 0]},
             {"menu_open": 1},
             {"menu": None},
             {"menu": {}},
@@ -231,6 +233,12 @@ class TestStates:
         with pytest.raises(dm.StateError, match="state"):
             dm.Filter.from_state(seal("filter", fields))
 
+    def test_prices_of_another_version_are_refused(self, gate):
+        old = {**gate.state(), "menu_format": 2}
+        for state in (old, {k: v for k, v in old.items() if k != "menu_format"}):
+            with pytest.raises(dm.StateError, match="Make a new gate and spend what was spent"):
+                dm.Filter.from_state(state)
+
     def test_a_larger_menu_cannot_be_smuggled_in(self, gate):
         from dosimeter.accounting.state import seal
 
@@ -239,6 +247,21 @@ class TestStates:
         fields = {k: v for k, v in state.items() if k not in ("kind", "version", "checksum")}
         with pytest.raises(dm.StateError, match="budget within"):
             dm.Filter.from_state(seal("filter", fields))
+
+
+class TestSmallBudgets:
+    """Rates far below those of training, where one large output decides."""
+
+    @pytest.mark.parametrize(("noise", "runs"), [(0.5, 64), (0.6, 520)])
+    def test_a_rare_event_does_not_pass_delta(self, noise, runs):
+        """Some output above t: menus at this budget once sold 16.9 and 6.6 delta."""
+        menu = [dm.SampledGaussian(1e-4, 0.8), dm.SampledGaussian(1e-4, noise)]
+        gate = dm.Filter(0.1, DELTA, menu=menu)
+        assert some_output_above(1e-4, noise, runs, 0.1) > 6 * DELTA
+        assert not gate.admits(menu[1], runs)
+        most = gate.affordable(menu[1])
+        assert gate.standing.menu
+        assert some_output_above(1e-4, noise, most, 0.1) <= DELTA
 
 
 class TestBadMenus:

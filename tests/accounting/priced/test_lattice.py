@@ -7,7 +7,7 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
-from dosimeter.accounting.priced.lattice import Measure, Runs, step_of
+from dosimeter.accounting.priced.lattice import LatticeError, Measure, Runs, step_of
 from dosimeter.accounting.priced.losses import Direction, single_loss
 from dosimeter.attack import FiniteMechanism
 
@@ -122,6 +122,21 @@ class TestOneRun:
         assert 1 - 1e-8 - 2 * measure.inf <= mean_of_u(measure) <= 1 + 1e-9 or measure.lo < -2000
 
 
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("level", [-9, -8, -5, -2, 0, 4])
+@pytest.mark.parametrize("noise", [0.2, 0.5, 0.8, 3.0, 1e4])
+@pytest.mark.parametrize("rate", [1e-6, 1e-4, 0.01, 0.9])
+def test_a_long_tail_never_makes_the_lattice_coarser_than_asked(rate, noise, level, direction):
+    """That of rate 1e-4 and noise 0.5 at level -3 once did, and a menu sold 17 delta."""
+    reach = 1500 * step_of(level)
+    measure = single_loss(dm.SampledGaussian(rate, noise), direction, level, reach)
+    assert measure.level <= level
+    assert 1 <= measure.mass <= 1 + 1e-8
+    with mp.workdps(40):
+        for epsilon in (0.0, reach / 7, reach / 2, 0.99 * reach, reach + 1.0):
+            assert profile(measure, epsilon) >= exact_sampled(rate, noise, direction, epsilon)
+
+
 class TestSums:
     @pytest.mark.parametrize("count", [1, 2, 7, 98, 1000])
     def test_of_gaussians_dominate_the_exact_gaussian(self, count):
@@ -188,6 +203,22 @@ class TestMeasure:
         for epsilon in np.linspace(-8, 8, 100) * self.measure.step:
             assert profile(pruned, epsilon) >= profile(self.measure, epsilon)
         assert self.measure.pruned(0.9, 0.9) is self.measure
+
+    def test_capping_keeps_mass_and_mean_of_u_and_dominates(self):
+        capped = self.measure.capped(-1)
+        assert len(capped.p) == 3
+        assert capped.p.sum() + capped.inf == pytest.approx(1 + 1e-9, rel=1e-14)
+        assert mean_of_u(capped) == pytest.approx(mean_of_u(self.measure), rel=1e-14)
+        for epsilon in np.linspace(-8, 8, 200) * self.measure.step:
+            assert profile(capped, epsilon) >= profile(self.measure, epsilon)
+        assert self.measure.capped(1) is self.measure
+
+    def test_lattices_are_never_mixed(self):
+        coarse = self.measure.coarser()
+        with pytest.raises(LatticeError, match=r"one lattice, got levels \[0, 1\]"):
+            self.measure.plus(coarse)
+        with pytest.raises(LatticeError, match="must not be finer"):
+            coarse.at_level(0)
 
     def test_infinite_losses_add_up(self):
         assert self.measure.plus(self.measure).inf == pytest.approx(2e-9, rel=1e-6)

@@ -11,10 +11,11 @@ import dosimeter as dm
 from dosimeter.accounting.priced.ladder import Ladder, make_ladder
 from dosimeter.accounting.priced.losses import Direction
 from dosimeter.accounting.priced.menu import Losses, Menu, lattice_level
-from dosimeter.accounting.priced.rates import Item, Scale
+from dosimeter.accounting.priced.rates import Item
 from dosimeter.accounting.priced.table import Bundle, stopping_value
 from dosimeter.attack import FiniteMechanism
 from dosimeter.attack.play import gate_after
+from oracles import some_output_above
 
 DELTA = 1e-6
 NOMINAL = dm.Gaussian(100.0)
@@ -195,8 +196,20 @@ def test_a_tiny_cost_makes_a_menu_as_soon_as_any():
 
 
 def test_a_cost_beyond_the_lattice_is_refused_in_words():
-    with pytest.raises(ValueError, match="far too little"):
-        dm.Odometer(DELTA, menu=[dm.Gaussian(1e6)])
+    with pytest.raises(ValueError, match="far too much"):
+        dm.Odometer(DELTA, menu=[dm.Gaussian(0.2)])
+
+
+def test_a_rare_event_at_a_small_rate_is_within_delta():
+    """Some output above t; the reading after 969 runs of noise 0.6 once allowed 1.34 delta."""
+    first, second = dm.SampledGaussian(1e-5, 0.8), dm.SampledGaussian(1e-5, 0.6)
+    odometer = dm.Odometer(DELTA, menu=[first, second], plan=(first, 20_000))
+    quanta = next(item for item in odometer.menu.items if item.cost == second)
+    most = odometer.menu.quanta // quanta.price * quanta.steps
+    for runs in (most // 10, most - most // 10):
+        odometer.spend(second, runs)
+        assert odometer.standing.menu
+    assert 0 < some_output_above(1e-5, 0.6, most, odometer.epsilon) <= DELTA
 
 
 class TestExactAdversaries:
@@ -208,7 +221,7 @@ class TestExactAdversaries:
 
     def ladder(self):
         items = (Item(self.ONE, 1, 1), Item(self.TWO, 1, 1))
-        losses = Losses(Scale.of(self.ONE, 1.0, DELTA), DELTA, lattice_level(1.0))
+        losses = Losses(1.0, DELTA, lattice_level(1.0))
         ways = [
             [Bundle(losses.of(item.cost, 1, way), item.price) for item in items]
             for way in Direction

@@ -8,7 +8,7 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
-from dosimeter.accounting.priced.lattice import Measure, Runs
+from dosimeter.accounting.priced.lattice import LatticeError, Measure, Runs
 from dosimeter.accounting.priced.losses import Direction, single_loss
 from dosimeter.accounting.priced.table import Bundle, ValueTable, stopping_value
 
@@ -200,3 +200,12 @@ def test_between_lattice_points_the_value_is_linear_in_u():
         value = table.value(5, math.log(u))
         assert value == pytest.approx(low * (1 - share) + high * share, rel=1e-7)
         assert low <= value <= high
+
+
+def test_measures_of_different_lattices_are_not_tabulated_together():
+    fine = single_loss(dm.Gaussian(10.0), Direction.REMOVE, 0)
+    bundles = [Bundle(fine, 1), Bundle(fine.coarser(), 1)]
+    with pytest.raises(LatticeError, match="on one lattice"):
+        ValueTable(bundles, -100, 50)
+    with pytest.raises(LatticeError, match="on one lattice"):
+        stopping_value(bundles, (0.0, 1.0))

@@ -15,7 +15,7 @@ import pytest
 import dosimeter as dm
 from dosimeter.accounting.priced.losses import Direction
 from dosimeter.accounting.priced.menu import Losses, lattice_level
-from dosimeter.accounting.priced.rates import Scale, items_at
+from dosimeter.accounting.priced.rates import items_at
 
 DELTA = 1e-6
 SIGNAL = dm.Gaussian(100.0)
@@ -78,9 +78,9 @@ def test_a_table_of_seven_items_and_a_hundred_quanta_takes_seconds():
     costs = [step(noise) for noise in (1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0)]
     epsilon = 7.1
     began = time.process_time()
-    scale = Scale.of(costs[0], epsilon, DELTA)
-    items = items_at(costs, scale, 9800, quanta=100, grain=0.0)
-    losses = Losses(scale, DELTA, lattice_level(epsilon))
+    runs = [9800 * cost.noise_multiplier**2 for cost in costs]
+    items = items_at(costs, runs, quanta=100, grain=0.0)
+    losses = Losses(epsilon, DELTA, lattice_level(epsilon))
     for way in Direction:
         losses.table(items, way, epsilon).level(100)
     assert time.process_time() - began <= 5.0

@@ -22,17 +22,23 @@ from typing import Any
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 
-FORMAT = 2
+FORMAT = 3
 """Raise it when rates, tables or lattices change what they give for the same parameters."""
 
 
 def folder() -> pathlib.Path | None:
-    """Where files are kept; None if the cache is turned off."""
+    """Where files are kept; None if the cache is turned off or there is no place for it."""
     named = os.environ.get("DOSIMETER_CACHE")
     if named is not None:
         return pathlib.Path(named) if named else None
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "dosimeter"
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
+        return pathlib.Path(base) / "dosimeter"
+    try:
+        return pathlib.Path.home() / ".cache" / "dosimeter"
+    except RuntimeError:
+        # A user without a home folder, as in some containers.
+        return None
 
 
 def remembered(
@@ -74,7 +80,7 @@ def _read(path: pathlib.Path, key: dict[str, Any]) -> dict[str, Any] | None:
         found = json.loads(path.read_text(encoding="utf-8"))
         content = found["content"]
         whole = found["key"] == key and found["checksum"] == _digest([key, content])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return content if whole and isinstance(content, dict) else None
 

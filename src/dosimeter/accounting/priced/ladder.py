@@ -29,7 +29,7 @@ from dosimeter.accounting.priced.menu import (
     least_epsilon,
     most_runs,
 )
-from dosimeter.accounting.priced.rates import Item, Scale, items_at
+from dosimeter.accounting.priced.rates import Item, items_at
 from dosimeter.accounting.priced.table import Bundle, ValueTable, stopping_value
 from dosimeter.rdp import Cost
 from dosimeter.rounding import at_most
@@ -72,15 +72,14 @@ class Ladder:
 
 def make_ladder(costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | None) -> Ladder:
     """The ladder of a menu, with half of delta on the plan if there is one."""
-    nominal = checked(costs)[0]
-    for cost in costs:
+    for cost in checked(costs):
         # Refuses what cannot be on a menu before anything is computed from its Rényi cost.
         single_loss(cost, Direction.REMOVE, lattice_level(1.0))
-    losses, scale, runs, top = _extent(nominal, delta, plan)
+    losses, runs, top = _extent(costs, delta, plan)
     quanta = _QUANTA if len(costs) > 1 else _QUANTA_ALONE
-    items = items_at(costs, scale, runs, quanta=quanta, grain=0.0)
+    items = items_at(costs, runs, quanta=quanta, grain=0.0)
     items = harmless(items, losses, top, delta)
-    quanta = math.ceil(runs / items[0].steps) * items[0].price
+    quanta = math.ceil(runs[0] / items[0].steps) * items[0].price
     planned = None if plan is None else _quanta_of(plan, items)
     table = losses.table(items, Direction.REMOVE, 1.3 * top)
     guess = _Guess(table, max(quanta, planned or 0), planned, delta)
@@ -155,31 +154,29 @@ class _Guess:
 
 
 def _extent(
-    nominal: Cost, delta: float, plan: tuple[Cost, int] | None
-) -> tuple[Losses, Scale, int, float]:
-    """Losses, scale, runs of the nominal mechanism and epsilon at the top of the ladder."""
+    costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | None
+) -> tuple[Losses, list[float], float]:
+    """Losses, runs of each mechanism and epsilon at the top of the ladder."""
     if plan is None:
-        scale = Scale.of(nominal, TOP_EPSILON / 2, delta)
-        losses = Losses(scale, delta, lattice_level(TOP_EPSILON))
-        runs = most_runs(nominal, losses, TOP_EPSILON, delta)
-        return losses, scale, runs, TOP_EPSILON
-    scale = Scale.of(nominal, TOP_EPSILON / 4, delta)
-    planned = max(1, math.ceil(plan[1] * scale.rdp(plan[0]) / scale.rdp(nominal)))
-    rough = Losses(scale, delta, lattice_level(1.0))
+        losses = Losses(TOP_EPSILON, delta, lattice_level(TOP_EPSILON))
+        return losses, [most_runs(c, losses, TOP_EPSILON, delta) for c in costs], TOP_EPSILON
+    cost, count = plan
     # A sum of losses far beyond the lattice would take for ever to say so.
-    epsilon = planned * float(nominal.rdp([_LOW_ORDER])[0])
+    epsilon = count * float(cost.rdp([_LOW_ORDER])[0])
     if epsilon <= _FAR:
-        epsilon = least_epsilon(rough.of(nominal, planned, Direction.REMOVE), delta)
+        rough = Losses(TOP_EPSILON, delta, lattice_level(1.0))
+        epsilon = least_epsilon(rough.of(cost, count, Direction.REMOVE), delta)
     if not 1e-3 <= epsilon <= 100:
         raise ValueError(
             f"plan must cost an epsilon between 0.001 and 100 with a menu, got {plan!r}, "
             f"which costs {at_most(epsilon)}"
         )
-    scale = Scale.of(nominal, epsilon, delta)
-    losses = Losses(scale, delta, lattice_level(2 * epsilon))
-    runs = math.ceil(_BEYOND_PLAN * planned)
-    top = least_epsilon(losses.of(nominal, runs, Direction.REMOVE), _FIRST_SHARE * delta)
-    return losses, scale, runs, min(top, 4 * epsilon)
+    losses = Losses(2 * epsilon, delta, lattice_level(2 * epsilon))
+    runs = [most_runs(c, losses, epsilon, delta) for c in costs]
+    beyond = math.ceil(_BEYOND_PLAN * count)
+    top = least_epsilon(losses.of(cost, beyond, Direction.REMOVE), _FIRST_SHARE * delta)
+    times = beyond / runs[list(costs).index(cost)]
+    return losses, [max(1.0, number * times) for number in runs], min(top, 4 * epsilon)
 
 
 def _quanta_of(plan: tuple[Cost, int], items: Sequence[Item]) -> int:

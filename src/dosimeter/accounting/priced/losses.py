@@ -15,7 +15,7 @@ from typing import Protocol, SupportsFloat, runtime_checkable
 
 import numpy as np
 
-from dosimeter.accounting.priced.lattice import FINE, Measure, spread, step_of
+from dosimeter.accounting.priced.lattice import FINE, LatticeError, Measure, spread, step_of
 from dosimeter.rdp import Cost, Gaussian, Laplace, PureDp, SampledGaussian
 from dosimeter.rdp.orders import FloatArray
 
@@ -29,7 +29,7 @@ _FINEST = -8
 _POINTS_PER_SCALE = 48
 _MANY_CELLS = 200_000
 _MOST_CELLS = 2_000_000
-_LARGEST_LOSS = 600.0
+LARGEST_LOSS = 600.0
 """Beyond it e^-loss leaves the range of a float."""
 
 
@@ -54,12 +54,30 @@ def symmetric(cost: Cost) -> bool:
     return isinstance(cost, Gaussian | Laplace | PureDp)
 
 
-def single_loss(cost: Cost, direction: Direction, level: int) -> Measure:
+def single_loss(
+    cost: Cost, direction: Direction, level: int, reach: float = LARGEST_LOSS
+) -> Measure:
     """The loss of one run of `cost` on a lattice no coarser than `level`.
+
+    Args:
+        cost: The mechanism.
+        direction: Which neighbour has the extra record.
+        level: The coarsest lattice to use.
+        reach: Losses of a (sampled) Gaussian beyond it are spread between it and infinity. That
+            costs nothing where every value is linear in u = e^-loss, far above a budget's
+            epsilon, and spares a long thin tail its million cells. Losses below minus it are
+            raised to that.
 
     Raises:
         ValueError: Its loss distribution is not known, or not on a menu's scale.
     """
+    measure = _single_loss(cost, direction, level, reach)
+    if measure.level > level:
+        raise LatticeError(f"loss must be on a level of at most {level}, got {measure.level}")
+    return measure
+
+
+def _single_loss(cost: Cost, direction: Direction, level: int, reach: float) -> Measure:
     match cost:
         case SampledGaussian(sample_rate=rate, noise_multiplier=noise):
             if not rate < 1:
@@ -68,10 +86,11 @@ def single_loss(cost: Cost, direction: Direction, level: int) -> Measure:
                 )
             _require_noise(cost, noise)
             scale = rate * math.sqrt(math.expm1(min(1.0, noise**-2)))
-            return _sampled(rate, noise, direction, _level(scale, level))
+            return _sampled(rate, noise, direction, (_level(scale, level), level), reach)
         case Gaussian(noise_multiplier=noise):
             _require_noise(cost, noise)
-            return _sampled(1.0, noise, Direction.REMOVE, _level(1 / noise, level))
+            levels = _level(1 / noise, level), level
+            return _sampled(1.0, noise, Direction.REMOVE, levels, reach)
         case Laplace():
             return _laplace(cost.pure_epsilon, _level(cost.pure_epsilon, level))
         case PureDp() if cost.delta == 0:
@@ -104,12 +123,18 @@ def _between(cuts: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(mass, 0.0))
 
 
-def _sampled(rate: float, noise: float, direction: Direction, level: int) -> Measure:
-    """P = (1-q) N(0,1) + q N(1/s,1), Q = N(0,1) in units of the noise, or the reverse."""
+def _sampled(
+    rate: float, noise: float, direction: Direction, levels: tuple[int, int], reach: float
+) -> Measure:
+    """P = (1-q) N(0,1) + q N(1/s,1), Q = N(0,1) in units of the noise, or the reverse.
+
+    The lattice is that of the first level, or a coarser one up to the second where there would
+    be too many cells: a long tail beside a narrow body.
+    """
     # scipy takes long to import, and only menus need it.
     from scipy.special import ndtr, ndtri_exp
 
-    shift, step = 1.0 / noise, step_of(level)
+    shift = 1.0 / noise
     far = -float(ndtri_exp(math.log(_TAIL)))
 
     def loss(x: float) -> float:
@@ -127,10 +152,14 @@ def _sampled(rate: float, noise: float, direction: Direction, level: int) -> Mea
         low, high = shift * (-far - shift / 2), shift * (far + shift / 2)
     else:
         low, high = loss(-far), loss(far + shift)
-    if high - low > _MANY_CELLS * step and level < 0:
-        # A long tail beside a narrow body: a coarser lattice costs a little tightness.
-        return _sampled(rate, noise, direction, level + 1)
-    cells = _span(low, high, step) if direction is Direction.REMOVE else _span(-high, -low, step)
+    if direction is Direction.ADD:
+        low, high = -high, -low
+    low, end = max(low, -reach), min(high, reach)
+    level, coarsest = levels
+    while level < coarsest and end - low > _MANY_CELLS * step_of(level):
+        level += 1
+    step = step_of(level)
+    cells = _span(low, end, step)
     values: FloatArray = np.arange(cells[0], cells[1] + 1, dtype=np.float64) * step
     if direction is Direction.REMOVE:
         cuts = values / shift + shift / 2 if rate == 1.0 else output(values)
@@ -138,13 +167,19 @@ def _sampled(rate: float, noise: float, direction: Direction, level: int) -> Mea
         q = _between(cuts)
         p: FloatArray = (1 - rate) * q + rate * _between(cuts - shift)
         top = float(cuts[-1])
-        inf = (1 - rate) * float(ndtr(-top)) + rate * float(ndtr(shift - top))
-        return spread(level, cells[0], p, q, inf)
+        tail_q = float(ndtr(-top))
+        tail_p = (1 - rate) * tail_q + rate * float(ndtr(shift - top))
+        return spread(level, cells[0], p, q, (tail_p, tail_q))
     cuts = output(-values)[::-1].copy()
-    cuts[0], cuts[-1] = -math.inf, math.inf
+    cuts[-1] = math.inf
+    if high <= reach:
+        cuts[0] = -math.inf
     p = _between(cuts)[::-1]
     q = ((1 - rate) * _between(cuts) + rate * _between(cuts - shift))[::-1]
-    return spread(level, cells[0], p, q, 0.0)
+    top = float(cuts[0])
+    tail_p = float(ndtr(top))
+    tail_q = (1 - rate) * tail_p + rate * float(ndtr(top - shift))
+    return spread(level, cells[0], p, q, (tail_p, tail_q))
 
 
 def _laplace(epsilon: float, level: int) -> Measure:
@@ -158,7 +193,7 @@ def _laplace(epsilon: float, level: int) -> Measure:
     q[-1] += 0.5 * math.exp(-epsilon)
     p[0] += 0.5 * math.exp(-epsilon)
     q[0] += 0.5
-    return spread(level, first, p, q, 0.0)
+    return spread(level, first, p, q)
 
 
 def _randomised_response(epsilon: float, level: int) -> Measure:
@@ -184,12 +219,12 @@ def _finite(
     for p, q, cell in finite:
         mass_p[cell - first] += p
         mass_q[cell - first] += q
-    return spread(level, first, mass_p, mass_q, sum(p for p, q in pairs if q == 0))
+    return spread(level, first, mass_p, mass_q, (sum(p for p, q in pairs if q == 0), 0.0))
 
 
 def _span(low: float, high: float, step: float) -> tuple[int, int]:
     """First and last lattice point around an interval of losses."""
-    most = min(_LARGEST_LOSS, _MOST_CELLS * step / 2)
+    most = min(LARGEST_LOSS, _MOST_CELLS * step / 2)
     if not max(high, -low) <= most:
         raise ValueError(
             f"menu must hold costs whose losses stay within {most:g}, "

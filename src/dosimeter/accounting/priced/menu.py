@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A menu: what each mechanism costs in quanta, and how many quanta a budget buys.
 
-The budget is divided into some two hundred quanta. Items are exchanged at the ratio of their
-Rényi costs; the value table then says how many quanta keep the worst adaptive adversary within
-delta, which is the guarantee. Where a rate turns out too generous, so that the menu would buy
-noticeably less than the nominal mechanism alone, it is lowered.
+The budget is divided into some three hundred quanta. Items are exchanged at the ratio of how
+many runs of each the budget admits alone; the value table then says how many quanta keep the
+worst adaptive adversary within delta, which is the guarantee. Where a rate turns out too
+generous, so that the menu would buy noticeably less than the nominal mechanism alone, it is
+lowered.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dosimeter.accounting.priced.lattice import FINE, Measure, Runs, step_of
-from dosimeter.accounting.priced.losses import Direction, single_loss, symmetric
-from dosimeter.accounting.priced.rates import Item, Scale, items_at, lowered
+from dosimeter.accounting.priced.losses import (
+    LARGEST_LOSS,
+    Direction,
+    single_loss,
+    symmetric,
+)
+from dosimeter.accounting.priced.rates import Item, items_at, lowered
 from dosimeter.accounting.priced.table import Bundle, ValueTable, grid
 from dosimeter.rdp import Cost
 from dosimeter.rounding import at_most, exact
@@ -30,7 +36,11 @@ _PRODUCTS = 80
 _MANY_RUNS = 1e5
 _PRUNED = 1e-5
 _LIFTED = 1e-4
+_REACH = 3.0
+"""Losses beyond this many epsilon are as bad as any: every value is linear in e^-loss there."""
+
 _SHORT = 4
+_TURNS = 40
 _LOSS_OF_CAPACITY = 0.02
 _LOSS_OF_A_PAIR = 0.01
 """Shares of its quanta that the whole menu, or one other item, may cost the nominal one."""
@@ -56,9 +66,13 @@ class Menu:
 class Losses:
     """Losses of bundles in one budget's lattice, computed once for each number of steps."""
 
-    def __init__(self, scale: Scale, delta: float, level: int) -> None:
+    def __init__(self, epsilon: float, delta: float, level: int) -> None:
         self.level = level
-        self._scale, self._delta = scale, delta
+        self._reach = min(_REACH * epsilon, LARGEST_LOSS)
+        self._delta = delta
+        # Twice the order-2 cost that concentrated DP would admit.
+        far = -math.log(delta)
+        self._budget = 4 * (math.sqrt(far + epsilon) - math.sqrt(far)) ** 2
         self._runs: dict[tuple[Cost, Direction], Runs] = {}
         self._known: dict[tuple[Cost, int, Direction], Measure] = {}
 
@@ -68,18 +82,24 @@ class Losses:
             direction = Direction.REMOVE
         key = (cost, steps, direction)
         if key not in self._known:
-            share = _PRODUCTS * max(self._scale.runs(cost), _MANY_RUNS)
+            runs = self._runs_in_budget(cost)
+            share = _PRODUCTS * max(runs, _MANY_RUNS)
             if (cost, direction) not in self._runs:
                 self._runs[cost, direction] = Runs(
-                    single_loss(cost, direction, self.level),
+                    single_loss(cost, direction, self.level, self._reach),
                     self.level,
                     top=_PRUNED * self._delta / share,
                     bottom=_LIFTED / share,
                 )
             loss = self._runs[cost, direction].of(steps)
-            bundles = max(1.0, self._scale.runs(cost) / steps)
+            bundles = max(1.0, runs / steps)
             self._known[key] = loss.pruned(_PRUNED * self._delta / bundles, _LIFTED / bundles)
         return self._known[key]
+
+    def _runs_in_budget(self, cost: Cost) -> float:
+        """About how many runs the budget is worth; it decides only how finely tails are kept."""
+        one = max(float(cost.rdp([2.0])[0]), 1e-300)
+        return min(max(1.0, self._budget / one), 1e12)
 
     def table(
         self, items: Sequence[Item], way: Direction, largest_epsilon: float, *, coarser: int = 0
@@ -105,18 +125,16 @@ def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
         ValueError: The menu is empty, holds a cost twice or one that cannot be priced, or the
             budget does not admit one run of an item.
     """
-    nominal = checked(costs)[0]
+    checked(costs)
     if not 1e-3 <= epsilon <= 500:
         raise ValueError(f"epsilon must lie between 0.001 and 500 with a menu, got {epsilon!r}")
-    scale = Scale.of(nominal, epsilon, delta)
     # A short menu can afford a finer lattice.
-    losses = Losses(scale, delta, lattice_level(epsilon) - (len(costs) <= _SHORT))
+    losses = Losses(epsilon, delta, lattice_level(epsilon) - (len(costs) <= _SHORT))
     for cost in costs:
         _require_one_run(cost, losses, epsilon, delta)
     items = items_at(
         costs,
-        scale,
-        most_runs(nominal, losses, epsilon, delta),
+        [most_runs(cost, losses, epsilon, delta) for cost in costs],
         quanta=_QUANTA if len(costs) > 1 else 2 * _QUANTA,
         grain=step_of(losses.level) / epsilon,
     )
@@ -168,20 +186,22 @@ def _fits(cost: Cost, steps: int, losses: Losses, epsilon: float, delta: float) 
 def _require_one_run(cost: Cost, losses: Losses, epsilon: float, delta: float) -> None:
     if _fits(cost, 1, losses, epsilon, delta):
         return
-    enough = max(least_epsilon(losses.of(cost, 1, way), delta) for way in Direction)
+    enough = max(
+        least_epsilon(single_loss(cost, way, lattice_level(1.0)), delta) for way in Direction
+    )
     raise ValueError(
         f"epsilon must admit one run of each item of the menu, got {exact(epsilon)}; "
         f"{cost} needs {at_most(enough)} at this delta"
     )
 
 
-def most_runs(nominal: Cost, losses: Losses, epsilon: float, delta: float) -> int:
-    """About how many runs of the nominal mechanism fit, to one part in a thousand."""
+def most_runs(cost: Cost, losses: Losses, epsilon: float, delta: float) -> int:
+    """About how many runs of a mechanism fit if nothing else is spent, to a part in a thousand."""
     low = 1
-    while low < 2**40 and _fits(nominal, 2 * low, losses, epsilon, delta):
+    while low < 2**40 and _fits(cost, 2 * low, losses, epsilon, delta):
         low *= 2
     for bit in [low >> place for place in range(1, 11)]:
-        if bit and _fits(nominal, low + bit, losses, epsilon, delta):
+        if bit and _fits(cost, low + bit, losses, epsilon, delta):
             low += bit
     return low
 
@@ -222,10 +242,14 @@ def harmless(items: list[Item], losses: Losses, epsilon: float, delta: float) ->
         return items
     kept = items[:1]
     for item in items[1:]:
-        candidate = item
-        for turn in range(1, 40):
-            if worth([items[0], candidate]) >= (1 - _LOSS_OF_A_PAIR) * alone:
-                break
-            candidate = lowered(item, 0.94**turn, alone)
-        kept.append(candidate)
+
+        def tried(turn: int, item: Item = item) -> Item:
+            return lowered(item, 0.94**turn, alone) if turn else item
+
+        low, high = -1, _TURNS
+        while high - low > 1:
+            turn = (low + high) // 2
+            within = worth([items[0], tried(turn)]) >= (1 - _LOSS_OF_A_PAIR) * alone
+            low, high = (low, turn) if within else (turn, high)
+        kept.append(tried(high))
     return kept

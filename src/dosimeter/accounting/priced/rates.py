@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchange rates: how many runs of each mechanism a quantum should buy.
 
-A rate is a guess from the Rényi costs at the budget's best order. Whatever it is, the value
-table says what it is worth, so a bad guess costs tightness and never the guarantee.
+A run is worth one part in as many as the budget admits of it alone. That is a guess: what a menu
+at such rates is worth, the value table says, so a bad one costs tightness and never the guarantee.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from dosimeter.accounting.weights import DEFAULT_ORDERS
 from dosimeter.rdp import Cost
 
 _IN_USE = 4
@@ -43,80 +40,57 @@ class Item:
         return self.price / self.steps
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The order at which costs are compared, and what the budget is worth there.
-
-    Attributes:
-        order: The order at which the nominal mechanism goes furthest.
-        budget: The Rényi budget at that order, under the tight conversion.
-    """
-
-    order: float
-    budget: float
-
-    @classmethod
-    def of(cls, nominal: Cost, epsilon: float, delta: float) -> Scale:
-        """The scale of a budget (epsilon, delta) spent on one mechanism."""
-        a = DEFAULT_ORDERS.array
-        budget = epsilon + np.log(delta * a) / (a - 1) - np.log1p(-1 / a)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            runs = budget / nominal.rdp(DEFAULT_ORDERS)
-        best = int(np.argmax(np.nan_to_num(runs, nan=-math.inf)))
-        return cls(float(a[best]), max(float(budget[best]), 0.05 * epsilon))
-
-    def rdp(self, cost: Cost) -> float:
-        """The Rényi cost of one run at the order."""
-        return max(float(cost.rdp([self.order])[0]), 1e-300)
-
-    def runs(self, cost: Cost) -> float:
-        """About how many runs the budget is worth, at least one."""
-        return min(max(1.0, self.budget / self.rdp(cost)), 1e12)
-
-
-def exchange(cost: Cost, quantum: float, rdp: float, quanta: float) -> tuple[Item, float]:
-    """The bundle at the Rényi rate that wastes least, and what it wastes of a budget.
+def exchange(cost: Cost, quantum: float, run: float, quanta: float) -> tuple[Item, float]:
+    """The bundle at its rate that wastes least, and what it wastes of a budget.
 
     Rounding to whole runs wastes a share of what is spent on the item, and the end of a run
     leaves half a bundle unused.
+
+    Args:
+        cost: The mechanism.
+        quantum: What a quantum is worth.
+        run: What a run is worth, in the same unit.
+        quanta: About how many quanta there will be.
     """
-    least = max(1, math.ceil(rdp / quantum * (1 - 1e-9)))
+    least = max(1, math.ceil(run / quantum * (1 - 1e-9)))
     offers = [
-        Item(cost, max(1, math.floor(price * quantum / rdp * (1 + 1e-9))), price)
+        Item(cost, max(1, math.floor(price * quantum / run * (1 + 1e-9))), price)
         for price in range(least, least + _OFFERS)
     ]
 
     def waste(offer: Item) -> float:
-        return (offer.per_run * quantum / rdp - 1) / _IN_USE + offer.price / (2 * quanta)
+        return (offer.per_run * quantum / run - 1) / _IN_USE + offer.price / (2 * quanta)
 
     best = min(offers, key=waste)
     return best, waste(best)
 
 
 def items_at(
-    costs: Sequence[Cost], scale: Scale, runs: int, *, quanta: int, grain: float
+    costs: Sequence[Cost], runs: Sequence[float], *, quanta: int, grain: float
 ) -> list[Item]:
-    """Items at the Rényi rates, rounded with least waste.
+    """Items at their rates, rounded with least waste.
 
     Args:
         costs: The costs, the nominal one first.
-        scale: Where their rates come from.
-        runs: How many runs of the nominal one the budget is worth.
+        runs: How many runs of each, spent alone, a budget is worth.
         quanta: About how many quanta to divide the budget into.
         grain: Distance of lattice points over epsilon.
     """
 
     def offers(steps: float) -> tuple[list[Item], float]:
-        quantum, parts = steps * scale.rdp(costs[0]), runs / steps
-        made = [exchange(cost, quantum, scale.rdp(cost), parts) for cost in costs]
+        quantum, parts = steps / runs[0], runs[0] / steps
+        made = [
+            exchange(cost, quantum, 1 / most, parts) for cost, most in zip(costs, runs, strict=True)
+        ]
         # The menu may let an adversary gain about this much, and the last quantum is cut off.
         worth = parts * (1 - (_MIXED if len(costs) > 1 else _ALONE))
         lost = worth % 1 / worth + _ROUGHNESS * grain**2 * parts
         return [item for item, _ in made], sum(waste for _, waste in made) + lost
 
-    if runs < quanta:
-        return offers(1 / math.ceil(quanta / runs))[0] if len(costs) > 1 else offers(1.0)[0]
-    smallest, largest = max(1, runs * 2 // (3 * quanta)), runs * 4 // (3 * quanta)
+    nominal = int(runs[0])
+    if nominal < quanta:
+        return offers(1 / math.ceil(quanta / nominal))[0] if len(costs) > 1 else offers(1.0)[0]
+    smallest, largest = -(-nominal * 2 // (3 * quanta)), nominal * 4 // (3 * quanta)
     sizes = range(smallest, largest + 1, max(1, (largest - smallest) // _SIZES))
     return min((offers(float(steps)) for steps in sizes), key=lambda made: made[1])[0]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dosimeter import arguments
-from dosimeter.accounting.priced.cache import remembered
+from dosimeter.accounting.priced.cache import FORMAT, remembered
 from dosimeter.accounting.priced.counter import Counter
 from dosimeter.accounting.priced.ladder import Ladder, make_ladder
 from dosimeter.accounting.priced.menu import Menu, checked, make_menu
@@ -29,7 +29,7 @@ ODOMETER_MIXTURE_SHARE = 0.05 * (1 - 1e-15)
 LADDER_SHARE = 0.95 * (1 - 1e-15)
 """An odometer's ladder needs its share at every moment, so the mixture beside it gets less."""
 
-STATE_FIELDS = frozenset(["menu", "quanta_left", "prepaid", "menu_open"])
+STATE_FIELDS = frozenset(["menu", "menu_format", "quanta_left", "prepaid", "menu_open"])
 
 
 def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
@@ -149,10 +149,25 @@ def counter_state(counter: Counter) -> dict[str, Any]:
     """What a counter adds to a saved state."""
     return {
         "menu": plain_menu(counter.menu),
+        "menu_format": FORMAT,
         "quanta_left": counter.quanta,
         "prepaid": [counter.prepaid.get(item.cost, 0) for item in counter.menu.items],
         "menu_open": counter.open,
     }
+
+
+def require_format(state: Mapping[str, Any]) -> None:
+    """Refuses a state whose menu was priced by rules that are no longer those here.
+
+    Raises:
+        StateError: It was; the prices of formats before 3 could be far too low.
+    """
+    found = state.get("menu_format")
+    if found != FORMAT:
+        raise StateError(
+            f"state menu_format must be {FORMAT}, got {found!r}: its prices are of another version "
+            "and may be too low. Make a new gate and spend what was spent before anything else."
+        )
 
 
 def restore_counter(counter: Counter, fields: Mapping[str, Any]) -> None:
@@ -164,6 +179,11 @@ def restore_counter(counter: Counter, fields: Mapping[str, Any]) -> None:
     items = counter.menu.items
     if not (left <= counter.menu.quanta and len(prepaid) == len(items)):
         raise StateError(f"state quanta_left must be within the menu's quanta, got {left!r}")
+    bought = sum(
+        -(-runs // item.steps) * item.price for item, runs in zip(items, prepaid, strict=True)
+    )
+    if not left + bought <= counter.menu.quanta:
+        raise StateError(f"state prepaid must have been bought from the menu, got {prepaid!r}")
     if not isinstance(is_open, bool):
         raise StateError(f"state menu_open must be true or false, got {is_open!r}")
     counter.quanta, counter.open = left, is_open

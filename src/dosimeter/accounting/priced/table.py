@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dosimeter.accounting.priced.lattice import UNIT, Measure
+from dosimeter.accounting.priced.lattice import UNIT, Measure, same_lattice, step_of
 from dosimeter.rdp.orders import FloatArray
 
 
@@ -38,7 +38,8 @@ class ValueTable:
     """V(s, y) for s = 0, 1, ... on a lattice in y, one neighbour direction; grows on demand.
 
     Between lattice points V is linear in u = e^-y, below the grid flat, and above it the chord
-    to the ceiling at infinity: all three keep it convex in u and at least what it should be.
+    to the ceiling at infinity: all three keep it convex in u and at least what it should be. A
+    loss as long as the grid ends on the chord from everywhere, so nothing is lost by capping it.
 
     Args:
         bundles: What can be bought, all on one lattice.
@@ -47,8 +48,8 @@ class ValueTable:
     """
 
     def __init__(self, bundles: Sequence[Bundle], low: int, high: int) -> None:
-        self._step = bundles[0].loss.step
-        self._bundles = tuple(bundles)
+        self._step = step_of(same_lattice(bundle.loss for bundle in bundles))
+        self._bundles = tuple(Bundle(b.loss.capped(high - low), b.price) for b in bundles)
         self._low = low
         y = np.arange(low, high + 1) * self._step
         self._levels: list[FloatArray] = [np.where(y > 0, -np.expm1(-y), 0.0) * (1 + 16 * UNIT)]
@@ -117,8 +118,9 @@ def stopping_value(bundles: Sequence[Bundle], readings: Sequence[float]) -> floa
     and the value is V(0, 0). Readings need not lie on the lattice: V is linear in u = e^-L
     between its points, a chord above a convex function.
     """
-    step = bundles[0].loss.step
+    step = step_of(same_lattice(bundle.loss for bundle in bundles))
     low, high = (round(end + readings[-1] / step) for end in grid(readings[-1], step))
+    bundles = [Bundle(b.loss.capped(high - low), b.price) for b in bundles]
     losses = np.arange(low, high + 1) * step
     later: deque[tuple[FloatArray, float]] = deque(maxlen=max(b.price for b in bundles))
     for reading in reversed(readings):
