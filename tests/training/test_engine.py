@@ -1,7 +1,9 @@
 """The engine spends first, steps once per ticket, stops when refused, and agrees with Opacus."""
 
+import copy
 import dataclasses
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -255,6 +257,17 @@ class TestTickets:
         next(iter(parts.loader))
         with pytest.raises(TicketError, match="got gradients of 0"):
             parts.optimizer.step()
+
+
+class TestCopies:
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_an_optimizer_is_not_copied_and_others_go_on(self, build, train, copied):
+        parts, other = build(), build()
+        with pytest.raises(TypeError, match="must not be copied"):
+            copied(parts.optimizer)
+        for each in (parts, other):
+            assert train(each) == 5
+            assert each.engine.steps == 5
 
 
 class TestBatches:
