@@ -68,10 +68,10 @@ class TestAgreementWithOpacus:
             optimizer.zero_grad()
             cross_entropy(plain(x), y).backward()
             assert optimizer.pre_step()
-            noise = RoundedNormals(entropy.keystream(), grid.scale, count)
-            for parameter in plain.parameters():
-                drawn = noise.take(parameter.numel()).view_as(parameter)
-                parameter.grad += drawn * grid.step / 40
+            drawn = RoundedNormals(count).draw(entropy.keystream(), grid.scale, count)
+            sizes = [p.numel() for p in plain.parameters()]
+            for parameter, part in zip(plain.parameters(), drawn.split(sizes), strict=True):
+                parameter.grad += part.view_as(parameter) * grid.step / 40
             base.step()
 
         for mine, theirs in zip(ours.base.parameters(), plain.parameters(), strict=True):
@@ -314,7 +314,7 @@ class TestBatches:
             dataset = points()
             if spoilt:
                 dataset.tensors[0][17] = bad
-            options = {"batch_size": 200, "noise_multiplier": 1e-9, "grad_sampling": mode}
+            options = {"batch_size": 200, "noise_multiplier": 1e-6, "grad_sampling": mode}
             gate = dm.Odometer(delta=1e-6)
             parts = build(gate, dataset, physical_batch_size=physical, **options)
             train(parts, loss_fn=parts.engine.private_loss(nn.CrossEntropyLoss()))

@@ -15,6 +15,7 @@ from dosimeter.training import models
 from dosimeter.training.clipping import Clipper, SampleClipper
 from dosimeter.training.entropy import Entropy, PoissonSampler, entropy_for
 from dosimeter.training.ghost import GhostClipper
+from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
 from dosimeter.training.loader import PrivateLoader, Records
 from dosimeter.training.models import GradSampling
@@ -95,11 +96,20 @@ def assemble(
     dataset: Records,
     options: Options,
     *,
+    settings: StepSettings,
     group: Group,
     seed: int | None,
     hooks: Hooks,
 ) -> Parts:
     """Puts Opacus around a validated model, and the loader and optimizer around both."""
+    # What can be refused is refused before the model is changed.
+    noise, coins = entropy_for("noise", seed), entropy_for("batches", seed, group.rank)
+    Grid.of(
+        settings.noise_multiplier,
+        options.max_grad_norm,
+        values=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        records=len(dataset),
+    )
     private = models.wrap(
         group.distribute(model),
         options.grad_sampling,
@@ -108,7 +118,6 @@ def assemble(
     )
     parameters = [p for p in private.parameters() if p.requires_grad]
     clipper = _clipper(private, parameters, options)
-    noise = entropy_for("noise", seed)
     private_optimizer = PrivateOptimizer(
         optimizer,
         private,
@@ -123,7 +132,7 @@ def assemble(
     # Each process draws from its own share of the records; the union is one Poisson sample.
     shard = slice(group.rank, None, group.size)
     share = len(range(group.rank, len(dataset), group.size))
-    sampler = PoissonSampler(share, entropy_for("batches", seed, group.rank))
+    sampler = PoissonSampler(share, coins)
     loader = PrivateLoader(
         dataset,
         private_optimizer,

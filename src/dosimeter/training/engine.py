@@ -227,9 +227,15 @@ class PrivateEngine(Controls):
         models.validate(model, optimizer, options.grad_sampling, fix=fix)
         hooks = Hooks(draw=self._draw, settings=lambda: self._settings, on_step=self._count_step)
         made = assemble(
-            model, optimizer, dataset, options, group=self._group, seed=self._seed, hooks=hooks
+            model,
+            optimizer,
+            dataset,
+            options,
+            settings=settings,
+            group=self._group,
+            seed=self._seed,
+            hooks=hooks,
         )
-        made.optimizer.grid(settings)
         self._next, self._made = settings, made
         return made.private, made.optimizer, made.loader
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ class Keystream:
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"key must have {KEY_BYTES} bytes, got {len(key)}")
-        self._cipher = _aes(key)
+        self._cipher = _cipher(key)
 
     def fill(self, words: npt.NDArray[Any]) -> None:
         """Overwrites an array with the next random bytes."""
@@ -48,15 +47,15 @@ class Keystream:
         return found
 
 
-def _aes(key: bytes) -> Any:
+def _cipher(key: bytes) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     except ImportError as error:
         raise ImportError(
             "cryptography must be installed to draw noise that cannot be predicted, got "
-            f"{error}. Install dosimeter[torch]."
+            f"{error}; pip install '.[torch]' in a clone of dosimeter"
         ) from error
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
 
 
 class Entropy(ABC):
@@ -163,7 +162,7 @@ class PoissonSampler:
 
         A record is in with the probability `sample_rate` rounded down to a multiple of 2**-64.
         """
-        bound = int(Fraction(sample_rate) * 2**64)
+        bound = int(sample_rate * 2.0**64)  # exact, then rounded down
         if bound >= 2**64:
             return np.arange(self._count)
         return np.flatnonzero(self.entropy.keystream().words(self._count) < np.uint64(bound))

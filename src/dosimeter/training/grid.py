@@ -16,8 +16,11 @@ import torch
 
 from dosimeter.training import gaussian
 
-BITS = 24
-"""A step of the grid is between 2**-25 and 2**-24 of the noise's standard deviation."""
+FINE = 2.0**-22
+"""A step of the grid is at most this share of the noise's standard deviation."""
+
+ROUNDING = 2.0**-11
+"""The share of the clipping norm by which rounding may take neighbours apart."""
 
 ARITHMETIC = 2.0**-12
 """The share of the clipping norm that is kept for errors of single-precision arithmetic."""
@@ -50,7 +53,7 @@ class Grid:
             records: The most records that a sum can be of.
 
         Raises:
-            ValueError: There is no grid on which 64 bits hold every sum.
+            ValueError: There is no grid on which doubles hold every sum exactly.
         """
         deviation = math.nextafter(noise_multiplier * max_grad_norm, math.inf)
         if not 2.0**-900 < deviation < 2.0**900:
@@ -58,25 +61,26 @@ class Grid:
                 "noise_multiplier * max_grad_norm must lie in (2**-900, 2**900), got "
                 f"{noise_multiplier!r} * {max_grad_norm!r}. Scale the loss instead."
             )
-        step = 2.0 ** (math.frexp(deviation)[1] - 1 - BITS)
+        # Rounded down, to a power of two, so that going to the grid and back is exact.
+        finest = max_grad_norm * ROUNDING / math.sqrt(values) * (1 - 2.0**-50)
+        step = 2.0 ** (math.frexp(min(deviation * FINE, finest))[1] - 1)
         scale = deviation / step
+        if not scale <= gaussian.MAX_SCALE:
+            raise ValueError(
+                "noise_multiplier must be small enough for a grid that is finer than the data, "
+                f"got {noise_multiplier!r} with {values} parameters. Lower it, or train fewer."
+            )
         most = records * (max_grad_norm / step) + gaussian.REACH * scale + 1
-        if not most < 2.0**62:
+        if not most < 2.0**53:
             raise ValueError(
-                "noise_multiplier must be large enough for sums on a grid of 64 bits, got "
-                f"{noise_multiplier!r} with {records} records. Raise it to "
-                f"{noise_multiplier * most / 2**61:.1g} or more."
+                "noise_multiplier must be large enough for sums that are whole numbers below "
+                f"2**53, got {noise_multiplier!r} with {records} records and {values} parameters. "
+                "Raise it, or train fewer parameters."
             )
-        rounding = math.sqrt(values) * step / max_grad_norm
-        share = 1 - ARITHMETIC - math.nextafter(rounding, math.inf)
-        if not share > 0.5:
-            raise ValueError(
-                "noise_multiplier must be small enough for the grid to leave room to clip, got "
-                f"{noise_multiplier!r} with {values} parameters. Lower it, or train fewer."
-            )
-        return cls(step, scale, max_grad_norm * share)
+        share = 1 - ROUNDING - ARITHMETIC
+        return cls(step, scale, math.nextafter(max_grad_norm * share, 0.0))
 
-    def rounded(self, values: torch.Tensor) -> torch.Tensor:
-        """Which points of the grid are nearest, as whole numbers."""
-        # Multiplying by a power of two is exact, and so is rounding in double precision.
-        return values.double().mul_(1 / self.step).round_().to(torch.int64)
+    def round(self, values: torch.Tensor) -> None:
+        """Replaces doubles by the nearest points of the grid, counted in steps."""
+        # Multiplying by a power of two is exact, and so is every sum of whole numbers below 2**53.
+        values.mul_(1 / self.step).round_()

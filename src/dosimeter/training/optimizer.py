@@ -21,7 +21,7 @@ from dosimeter.training.clipping import Clipper
 from dosimeter.training.entropy import Entropy
 from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
-from dosimeter.training.release import release
+from dosimeter.training.release import Release
 from dosimeter.training.settings import Piece, StepSettings, Ticket
 
 
@@ -50,7 +50,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._values = sum(parameter.numel() for parameter in self._parameters)
         self._max_grad_norm, self._mean, self._records = max_grad_norm, mean, records
         self._buffers = models.BufferWatch(model)
-        self._noise, self._group, self._on_step = noise, group, on_step
+        self._noisy = Release(self._values, entropy=noise, group=group)
+        self._on_step = on_step
         self._ticket: Ticket | None = None
         self._sums: list[torch.Tensor] | None = None
         self._inside = False
@@ -183,15 +184,10 @@ class PrivateOptimizer(torch.optim.Optimizer):
         assert sums is not None
         self._inside = True
         try:
-            grads = release(
-                sums,
-                self.grid(ticket.settings),
-                divisor=ticket.settings.batch_size if self._mean else 1,
-                entropy=self._noise,
-                group=self._group,
-            )
-            for parameter, grad in zip(self._parameters, grads, strict=True):
-                parameter.grad = grad.to(parameter.dtype).view_as(parameter)
+            divisor = ticket.settings.batch_size if self._mean else 1
+            self._noisy(sums, self.grid(ticket.settings), divisor=divisor)
+            for parameter, grad in zip(self._parameters, sums, strict=True):
+                parameter.grad = grad.to(parameter.dtype)
             self._base.step()
         except BaseException:
             ticket.void()
