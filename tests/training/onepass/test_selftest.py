@@ -250,12 +250,12 @@ def no_factor_on_biases(monkeypatch):
 
 
 def padding_forgotten(monkeypatch):
-    rows = convolution._rows
+    entry = convolution._entry
 
     def wrong(x, g, weight, options):
-        return rows(x.roll(1, dims=-1), g, weight, options)
+        return entry(x.roll(1, dims=-1), g, weight, options)
 
-    monkeypatch.setattr(convolution, "_rows", wrong)
+    monkeypatch.setattr(convolution, "_entry", wrong)
 
 
 def norms_halved(monkeypatch):

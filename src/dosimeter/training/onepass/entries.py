@@ -13,8 +13,11 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-BLOCK = 512
+BLOCK = 2048
 """Squares are added in single precision within blocks of this length, in double beyond."""
+
+WIDE = 2**20
+"""A gradient of more values than this is not written out if it can be helped."""
 
 CANCELS = 1e-4
 """How much of a norm may be allowance for rounding before the gradients are written out."""
@@ -92,11 +95,11 @@ class Outer(Entry):
 
 
 class Steps(Entry):
-    """A linear layer on a sequence a record, too long or too wide to write its gradients out.
+    """A linear layer on a sequence a record, too wide to write its gradients out.
 
-    The squared norm is the sum over pairs of steps of the products of inner products. It may
-    cancel, so an allowance for rounding is added; where that would be more than a ten
-    thousandth, the gradients are written out after all.
+    The squared norm is the sum over pairs of steps of the products of inner products, in double
+    precision since it may cancel. What the sum may lose in single precision is added to the
+    norm; where that would be more than a ten thousandth, the gradients are written out after all.
     """
 
     def __init__(self, inputs: Tensor, backprops: Tensor) -> None:
@@ -107,14 +110,15 @@ class Steps(Entry):
     def squares(self, part: slice) -> Tensor:
         """See Entry."""
         if self._written is None:
-            a, g = self._a[part], self._g[part]
-            pairs = torch.bmm(g, g.transpose(1, 2)) * torch.bmm(a, a.transpose(1, 2))
-            squares: Tensor = pairs.sum((1, 2), dtype=torch.float64).clamp_(min=0)
-            lengths = torch.linalg.vector_norm(g, dim=2) * torch.linalg.vector_norm(a, dim=2)
-            terms = a.shape[2] + g.shape[2] + 2 * a.shape[1] + 8
-            allowance: Tensor = lengths.double().sum(1).square() * (terms * _unit(a.dtype))
-            if bool((allowance <= CANCELS * squares).all()):
-                return squares + allowance
+            alike = []
+            for tensor in (self._a[part], self._g[part]):
+                full = tensor.double()
+                alike.append(torch.bmm(full, full.transpose(1, 2)))
+            lengths = alike[0].diagonal(dim1=1, dim2=2) * alike[1].diagonal(dim1=1, dim2=2)
+            norms = (alike[0] * alike[1]).sum((1, 2)).clamp_(min=0).sqrt_()
+            lost = lengths.sqrt().sum(1) * (self._a.shape[1] * _unit(self._a.dtype))
+            if bool((lost <= CANCELS * norms).all()):
+                return (norms + lost).square_()
             self._written = Rows(self.rows())
         return self._written.squares(part)
 
@@ -191,17 +195,19 @@ def linear_entry(inputs: Tensor, backprops: Tensor) -> Entry:
     steps, wide, high = a.shape[1], a.shape[2], g.shape[2]
     entry = Steps(a, g)
     # Pairs of steps cost arithmetic, gradients written out cost memory: measured on a CPU.
-    return entry if steps * steps * (wide + high) < 32 * wide * high else Rows(entry.rows())
+    few = steps * steps * (wide + high) < 20 * wide * high
+    return entry if few or wide * high > WIDE else Rows(entry.rows())
 
 
 def row_squares(rows: Tensor) -> Tensor:
     """The squared norm of each row, added up in blocks so that rounding stays small."""
+    rows = rows.contiguous()  # added in eight lanes, as the margin of a norm has it
     length = rows.shape[1]
     whole = length - length % BLOCK
-    squares = _squares(rows[:, whole:])
-    if whole:
-        squares += _squares(rows[:, :whole].reshape(len(rows), -1, BLOCK)).sum(1)
-    return squares
+    if not whole:
+        return _squares(rows)
+    squares = _squares(rows[:, :whole].reshape(len(rows), -1, BLOCK)).sum(1)
+    return squares.add_(_squares(rows[:, whole:])) if whole < length else squares
 
 
 def _squares(rows: Tensor) -> Tensor:

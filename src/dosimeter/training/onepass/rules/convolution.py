@@ -15,13 +15,14 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
+from dosimeter.training.onepass.entries import Entry, Rows, linear_entry
 from dosimeter.training.onepass.use import Use, exactly, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
 
 _FEW = 64
-"""Below this many places a matrix product for each record is faster than groups."""
+"""With so few places or less, a linear map on the patches is faster than groups."""
 
 Sizes = int | list[int] | tuple[int, ...]
 
@@ -77,8 +78,8 @@ class _Convolve(Function):
         stride, padding, dilation, groups = ctx.options
         ctx.use.begin()
         if ctx.use.weight is not None:
-            rows = _rows(input.to(weight.dtype), backprops.to(weight.dtype), weight, ctx.options)
-            ctx.use.add(ctx.use.weight, rows)
+            full = input.detach().to(weight.dtype), backprops.to(weight.dtype)
+            ctx.use.add(ctx.use.weight, _entry(*full, weight, ctx.options))
         if ctx.use.bias is not None:
             ctx.use.add(ctx.use.bias, backprops.flatten(2).sum(2, dtype=ctx.use.bias.dtype))
         back = None
@@ -91,26 +92,31 @@ class _Convolve(Function):
         return None, back, None, None, None, None
 
 
-def _rows(input: Tensor, backprops: Tensor, weight: Tensor, options: tuple[Any, ...]) -> Tensor:
-    """The gradient of the weight for each record."""
+def _entry(input: Tensor, backprops: Tensor, weight: Tensor, options: tuple[Any, ...]) -> Entry:
+    """The gradients of the weight, by the road that was fastest for such sizes."""
     stride, padding, dilation, groups = options
     records, size = len(input), len(stride)
-    places = backprops.shape[2:].numel()
-    if weight.shape[2:].numel() == 1 and groups == 1 and stride == [1] * size and not any(padding):
-        return torch.bmm(backprops.flatten(2), input.flatten(2).transpose(1, 2))
-    if size == 2 and groups == 1 and places < _FEW:
-        columns = functional.unfold(
-            input, tuple(weight.shape[2:]), dilation=dilation, padding=padding, stride=stride
+    shape = weight.shape[2:]
+    if shape.numel() == 1 and groups == 1 and stride == [1] * size and not any(padding):
+        return _linear(input.flatten(2), backprops)
+    if size == 2 and groups == 1 and backprops.shape[2:].numel() <= _FEW:
+        patches = functional.unfold(
+            input, tuple(shape), dilation=dilation, padding=padding, stride=stride
         )
-        return torch.bmm(backprops.flatten(2), columns.transpose(1, 2))
-    shape = (records * weight.shape[0], *weight.shape[1:])
+        return _linear(patches, backprops)
+    sizes = (records * weight.shape[0], *weight.shape[1:])
     rows: Tensor = torch.ops.aten.convolution_backward(
         backprops.reshape(1, -1, *backprops.shape[2:]),
         input.reshape(1, -1, *input.shape[2:]),
-        weight.new_empty(shape),
+        weight.new_empty(sizes),
         None, stride, padding, dilation, False, [0] * size, records * groups, [False, True, False],
     )[1]  # fmt: skip
-    return rows.view(records, -1)
+    return Rows(rows.view(records, -1))
+
+
+def _linear(patches: Tensor, backprops: Tensor) -> Entry:
+    """A convolution as a linear map on the patch at each place."""
+    return linear_entry(patches.transpose(1, 2), backprops.flatten(2).transpose(1, 2))
 
 
 def _padded(input: Tensor, weight: Tensor, dilation: list[int], padding: str) -> Tensor:
