@@ -24,6 +24,7 @@ from dosimeter.training.entropy import SystemEntropy
 from dosimeter.training.gaussian import RoundedNormals
 from dosimeter.training.grid import ARITHMETIC, ROUNDING, Grid
 from dosimeter.training.group import Group
+from dosimeter.training.settings import StepSettings
 
 ALARM = 1e-6
 SCALE = 0.97 * 2.0**23
@@ -44,9 +45,9 @@ class Fixed:
 
 
 def exact(first, second, more, scale=SCALE):
-    """Both draws of a pair, with its further bits, in 60 digits."""
-    with mpmath.workdps(60):
-        tail = (mpmath.mpf(more) + 0.5) / 2**64
+    """Both draws of a pair, with its further bits, in 100 digits."""
+    with mpmath.workdps(100):
+        tail = (mpmath.mpf(more * (2**64 + 1)) + 0.5) / 2**128
         uniform = abs(mpmath.mpf(first) + tail) / 2**63
         angle = mpmath.pi * (mpmath.mpf(second) + tail) / 2**63
         radius = scale * mpmath.sqrt(-2 * mpmath.log(uniform))
@@ -313,7 +314,7 @@ class TestRelease:
         x, y = points().tensors
         parts = build(dataset=TensorDataset(x.to(dtype), y), model=model, seed=None, batch_size=32)
         train(parts)
-        step = parts.optimizer.grid(dm_settings(parts.engine)).step
+        step = parts.optimizer.grid(settings_of(parts.engine)).step
         for parameter in model.parameters():
             assert parameter.grad.dtype == dtype
             multiples = parameter.grad.double() * 32 / step
@@ -322,10 +323,18 @@ class TestRelease:
             assert exactly.any()
             assert torch.equal(multiples[exactly], multiples[exactly].round())
 
+    @pytest.mark.parametrize("mode", list(GradSampling))
+    def test_weights_that_lie_otherwise_in_memory(self, build, train, mode):
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 2))
+        model = model.to(memory_format=torch.channels_last)
+        data = TensorDataset(torch.randn(40, 3, 4, 4), torch.zeros(40).long())
+        parts = build(dataset=data, model=model, batch_size=10, grad_sampling=mode)
+        loss_fn = parts.engine.private_loss(nn.CrossEntropyLoss())
+        train(parts, loss_fn=loss_fn)
+        assert parts.engine.steps == 4
 
-def dm_settings(engine):
-    from dosimeter.training.settings import StepSettings
 
+def settings_of(engine):
     return StepSettings(engine.noise_multiplier, engine.batch_size, engine.records)
 
 

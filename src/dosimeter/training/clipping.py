@@ -48,6 +48,8 @@ class Clipper(ABC):
     def sums(self, size: int) -> list[torch.Tensor]:
         """The clipped sum for each parameter, all finite; takes it, so that none can be had twice.
 
+        The optimizer writes over these tensors, so they must be its own.
+
         Raises:
             TicketError: The gradients at hand are not those of exactly `size` records, once each.
         """

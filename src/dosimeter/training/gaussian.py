@@ -29,10 +29,10 @@ TAIL = 2.0**-21
 ERROR = 2.0**-42
 """More than the error of any other computed value, over the scale (docs/guarantees.md)."""
 
-REACH = 14
-"""No draw is more deviations from zero than this, as 128 bits allow."""
+REACH = 17
+"""No draw is more deviations from zero than this, as 192 bits allow."""
 
-_DIGITS = 50
+_DIGITS = 80
 
 
 class RoundedNormals:
@@ -105,10 +105,12 @@ def refined(keystream: Keystream, first: int, second: int, scale: float) -> tupl
         second: The 64 leading bits of the angle, likewise.
         scale: The standard deviation before rounding.
     """
-    more = [int(word) for word in keystream.words(2)]
+    words = [int(word) for word in keystream.words(4)]
     with mpmath.workdps(_DIGITS):
-        joined = [mpmath.mpf((first << 64) | more[0]), mpmath.mpf((second << 64) | more[1])]
-        uniform, turn = (mpmath.ldexp(number + 0.5, -127) for number in joined)
+        uniform, turn = (
+            mpmath.ldexp(mpmath.mpf((leading << 128) | (more << 64) | last) + 0.5, -63 - 128)
+            for leading, more, last in ((first, *words[:2]), (second, *words[2:]))
+        )
         radius = scale * mpmath.sqrt(-2 * mpmath.log(abs(uniform)))
         return _nearest(radius * mpmath.cospi(turn)), _nearest(radius * mpmath.sinpi(turn))
 

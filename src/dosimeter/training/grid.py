@@ -3,7 +3,7 @@
 
 The clipped sum is rounded to the grid and noise is added in integers, so the result is that of
 the ideal Gaussian mechanism, rounded: what floating-point numbers look like cannot tell anything
-(docs/guarantees.md, theorem 8). What rounding may add to the distance of two neighbours is taken
+(docs/guarantees.md, Theorem 7). What rounding may add to the distance of two neighbours is taken
 off the norm that records are clipped to.
 """
 

@@ -53,6 +53,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._noisy = Release(self._values, entropy=noise, group=group)
         self._on_step = on_step
         self._ticket: Ticket | None = None
+        self._grid: Grid
         self._sums: list[torch.Tensor] | None = None
         self._inside = False
         base.register_step_pre_hook(self._guard)
@@ -132,7 +133,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
     def begin(self, ticket: Ticket) -> None:
         """Drops whatever an unfinished logical batch left, and works on this ticket now."""
         self._ticket, self._sums = ticket, None
-        self._clipper.norm = self.grid(ticket.settings).norm
+        self._grid = self.grid(ticket.settings)
+        self._clipper.norm = self._grid.norm
         self.zero_grad()
 
     def receive(self, ticket: Ticket, piece: Piece) -> None:
@@ -180,12 +182,12 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     def _release(self, ticket: Ticket) -> None:
         """Noise, the average over the public batch size, and the step."""
-        sums, self._sums = self._sums, None
-        assert sums is not None
+        assert self._sums is not None
+        sums, self._sums = [each.contiguous() for each in self._sums], None
         self._inside = True
         try:
             divisor = ticket.settings.batch_size if self._mean else 1
-            self._noisy(sums, self.grid(ticket.settings), divisor=divisor)
+            self._noisy(sums, self._grid, divisor=divisor)
             for parameter, grad in zip(self._parameters, sums, strict=True):
                 parameter.grad = grad.to(parameter.dtype)
             self._base.step()
