@@ -105,7 +105,7 @@ def _ours(dataset: Any, model: nn.Module) -> Loop:
     engine = PrivateEngine(dm.Filter(epsilon=1000.0, delta=1e-6))
     private, optimizer, loader = engine.make_private(
         model, torch.optim.SGD(model.parameters(), lr=0.01), dataset,
-        noise_multiplier=NOISE, max_grad_norm=CLIP, batch_size=BATCH,
+        noise_multiplier=NOISE, max_grad_norm=CLIP, batch_size=BATCH, grad_sampling="hooks",
     )  # fmt: skip
     return Loop(private, optimizer, loader)
 

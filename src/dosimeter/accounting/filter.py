@@ -214,6 +214,7 @@ class Filter(Account):
             restored._restore(fields)
             if restored._counter is not None:
                 share.restore_counter(restored._counter, fields)
+            restored._keep_mark(fields)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"state must describe a filter: {error}") from error
         restored._tangent = restored._mixture.tangent(restored._tally.rdp)

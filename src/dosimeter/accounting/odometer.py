@@ -198,6 +198,7 @@ class Odometer(Account):
             restored._restore(fields)
             if restored._counter is not None:
                 share.restore_counter(restored._counter, fields)
+            restored._keep_mark(fields)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"state must describe an odometer: {error}") from error
         return restored

@@ -19,6 +19,8 @@ from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
 from dosimeter.training.loader import PrivateLoader, Records
 from dosimeter.training.models import GradSampling
+from dosimeter.training.onepass import OnePassModule
+from dosimeter.training.onepass.clipper import OnePassClipper
 from dosimeter.training.optimizer import PrivateOptimizer
 from dosimeter.training.settings import StepSettings, Ticket
 
@@ -80,6 +82,14 @@ def settings_for(
     )
 
 
+def _clipper(model: nn.Module, parameters: list[nn.Parameter], options: Options) -> Clipper:
+    if isinstance(model, OnePassModule):
+        return OnePassClipper(model, parameters, loss_reduction=options.loss_reduction)
+    if options.grad_sampling is GradSampling.GHOST:
+        return GhostClipper(model, parameters, loss_reduction=options.loss_reduction)
+    return SampleClipper(model, parameters, loss_reduction=options.loss_reduction)
+
+
 def assemble(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -107,11 +117,7 @@ def assemble(
         loss_reduction=options.loss_reduction,
     )
     parameters = [p for p in private.parameters() if p.requires_grad]
-    clipper: Clipper = (
-        GhostClipper(private, parameters, loss_reduction=options.loss_reduction)
-        if options.grad_sampling is GradSampling.GHOST
-        else SampleClipper(private, parameters)
-    )
+    clipper = _clipper(private, parameters, options)
     private_optimizer = PrivateOptimizer(
         optimizer,
         private,

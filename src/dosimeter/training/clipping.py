@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from dosimeter.errors import TicketError
-from dosimeter.training import models
+from dosimeter.training import models, refusals
+from dosimeter.training.losses import RecordLoss
 
 
 class Clipper(ABC):
@@ -30,11 +31,17 @@ class Clipper(ABC):
     Args:
         model: The wrapped model.
         parameters: Its trainable parameters, in the order in which sums are given.
+        loss_reduction: "mean" or "sum", as the loss function has it.
     """
 
-    def __init__(self, model: nn.Module, parameters: list[nn.Parameter]) -> None:
+    def __init__(
+        self, model: nn.Module, parameters: list[nn.Parameter], *, loss_reduction: str
+    ) -> None:
         self.parameters = parameters
+        self.loss_reduction, self.mean = loss_reduction, loss_reduction == "mean"
         self.norm = math.nan
+        self.names = {id(p): name for name, p in model.named_parameters()}
+        self._compared = 0
         self._modules = list(model.modules())
 
     @abstractmethod
@@ -53,14 +60,24 @@ class Clipper(ABC):
             # torch's expanded weights refuse to run the model while they are there.
             parameter.grad_sample = None  # type: ignore[attr-defined]
 
-    def forget(self) -> None:
-        """Drops whatever a pass that was not finished left behind."""
+    def forget(self, size: int) -> None:
+        """Drops whatever a pass that was not finished left; `size` records come next."""
         self.clear()
+        for parameter in self.parameters:
+            parameter.grad = None
         models.reset(self.parameters, self._modules)
 
-    def loss(self, loss_fn: nn.Module) -> Callable[..., Any]:
-        """The loss function to train with."""
-        return loss_fn
+    def hand_out(self, batch: Any) -> None:  # noqa: B027
+        """Sees the records that the loop is given next."""
+
+    def compares(self) -> bool:
+        """Whether the batch at hand is one of the first, which are compared with autograd."""
+        self._compared += 1
+        return self._compared <= refusals.CHECKED
+
+    def loss(self, loss_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The loss function to train with, which takes each record by itself."""
+        return RecordLoss(loss_fn, mean=self.mean)
 
     def _require(self, found: int, size: int) -> None:
         if found != size:
@@ -80,6 +97,8 @@ class SampleClipper(Clipper):
         for sample in samples:
             self._require(0 if sample is None else len(sample), size)
         whole = [sample for sample in samples if sample is not None]
+        if self.compares():
+            refusals.require_same_sum(self.parameters, self.names, whole)
         found = self._clipped(whole)
         if not finite(found):
             # Clipped, it would still be not a number, and one record would ruin the sum for all.

@@ -184,7 +184,7 @@ class PrivateEngine(Controls):
         batch_size: int,
         physical_batch_size: int | None = None,
         records: int | None = None,
-        grad_sampling: GradSampling | str = GradSampling.HOOKS,
+        grad_sampling: GradSampling | str = GradSampling.ONEPASS,
         loss_reduction: str = "mean",
         fix: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -202,8 +202,8 @@ class PrivateEngine(Controls):
                 logical batch is handed out whole.
             records: The public number of records that the sample rate is computed from, by
                 default `len(dataset)`, which is then treated as public.
-            grad_sampling: Opacus' "hooks", "ghost" (wrap the loss with `private_loss`) or
-                "ew" (expanded weights).
+            grad_sampling: "onepass", or Opacus' "hooks", "ghost" (wrap the loss with
+                `private_loss`) or "ew" (expanded weights).
             loss_reduction: "mean" or "sum", as the loss function has it.
             fix: Converts BatchNorm to GroupNorm inside the model.
             collate_fn: Makes a batch of a list of records; PyTorch's default otherwise.
@@ -213,6 +213,7 @@ class PrivateEngine(Controls):
                 "an engine must be used for one model, got a second one. Make another "
                 "PrivateEngine over the same gate: the budget is the gate's."
             )
+        self._group.require_unchanged()
         settings = settings_for(dataset, noise_multiplier, batch_size, records)
         options = Options(
             max_grad_norm=max_grad_norm,
@@ -223,7 +224,7 @@ class PrivateEngine(Controls):
             loss_reduction=loss_reduction,
             collate=collate_fn,
         )
-        models.validate(model, optimizer, fix=fix)
+        models.validate(model, optimizer, options.grad_sampling, fix=fix)
         hooks = Hooks(draw=self._draw, settings=lambda: self._settings, on_step=self._count_step)
         made = assemble(
             model,
@@ -238,8 +239,12 @@ class PrivateEngine(Controls):
         self._next, self._made = settings, made
         return made.private, made.optimizer, made.loader
 
-    def private_loss(self, loss_fn: nn.Module) -> Callable[..., Any]:
-        """The loss function to train with; only ghost clipping needs another than `loss_fn`."""
+    def private_loss(self, loss_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The loss function to train with: it takes each record by itself.
+
+        Made once, before the loop. Ghost clipping needs it; for all other modes it is the safe
+        way, since no loss can then let one record touch another.
+        """
         return self._parts.clipper.loss(loss_fn)
 
     # -- saving and resuming -------------------------------------------------------------

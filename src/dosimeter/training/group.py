@@ -31,6 +31,15 @@ class Group:
             return cls(distributed.get_rank(), distributed.get_world_size())
         return cls.alone()
 
+    def require_unchanged(self) -> None:
+        """Raises if processes were joined since: each would train alone, on all data."""
+        now = Group.here()
+        if (now.rank, now.size) != (self.rank, self.size):
+            raise ValueError(
+                "PrivateEngine must be made after torch.distributed was set up, got a group of "
+                f"{now.size} that the engine does not know. Make the engine anew."
+            )
+
     @classmethod
     def alone(cls) -> Group:
         """This process by itself."""

@@ -10,7 +10,7 @@ as well: stepping it directly, on raw gradients, raises.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -140,8 +140,12 @@ class PrivateOptimizer(torch.optim.Optimizer):
     def receive(self, ticket: Ticket, piece: Piece) -> None:
         """Makes ready for the gradients of one physical batch."""
         ticket.hand_out(piece)
-        self._clipper.forget()
+        self._clipper.forget(piece.size)
         self._buffers.start()
+
+    def hand_out(self, batch: Any) -> None:
+        """Lets the clipper see what the loop is given."""
+        self._clipper.hand_out(batch)
 
     def step_on_nothing(self, ticket: Ticket) -> None:
         """The step of a logical batch without records: noise alone."""
@@ -160,6 +164,13 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         return f"PrivateOptimizer({self._base!r})"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Also keeps copy.copy and copy.deepcopy from a copy that PyTorch cannot finish."""
+        raise TypeError(
+            "a PrivateOptimizer must not be copied or pickled: a copy would hold the same tickets "
+            "twice. Save its state_dict(), or that of the engine."
+        )
 
     def _add(self, sums: list[torch.Tensor], piece: Piece) -> None:
         """Adds the sums of a piece, in double precision and in the order of the pieces."""
