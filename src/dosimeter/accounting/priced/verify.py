@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import repeat
 
@@ -36,7 +36,7 @@ _POINTS = 1200
 _REACH = 3.0
 """Losses beyond this many times the largest reading are spread between there and infinity."""
 
-_POINTS_PER_SCALE = 8
+_POINTS_PER_SCALE = 16
 _MOST_POINTS = 2**20
 _MOST_OUTCOMES = 4
 _MOST_STATES = 20_000
@@ -77,6 +77,12 @@ class _Sum:
 
 def most_quanta(menu: Menu) -> int:
     """The largest number of quanta up to the menu's that is confirmed for its (epsilon, delta)."""
+    if all(_small(menu, way) is None for way in Direction):
+        for item in menu.items:
+            menu = replace(menu, quanta=_most_alone(menu, item))
+        if len(menu.items) == 1 or menu.quanta == 0:
+            # Who can buy one thing only does best to buy it all (Lemma 1).
+            return menu.quanta
     # With one reading for all, the value depends only on the quanta that are left.
     readings = [repeat(menu.epsilon, menu.quanta + 1) for _ in Direction]
     ways = [_values(menu, reading, way) for reading, way in zip(readings, Direction, strict=True)]
@@ -86,6 +92,26 @@ def most_quanta(menu: Menu) -> int:
             break
         quanta += 1
     return max(0, quanta)
+
+
+def _most_alone(menu: Menu, item: Item) -> int:
+    """The largest number of quanta that may all be spent on one item."""
+
+    def within(quanta: int) -> bool:
+        bundles = quanta // item.price
+        return not bundles or all(
+            _sum(menu, item, bundles, way).profile(limit)[0] * _ROUNDING <= menu.delta
+            for way in Direction
+        )
+
+    limit = np.array([menu.epsilon])
+    low, high = 0, menu.quanta + 1
+    if within(menu.quanta):
+        return menu.quanta
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(middle) else (low, middle)
+    return low
 
 
 def reached(ladder: Ladder) -> float:
@@ -228,6 +254,13 @@ def _atoms(worlds: Iterable[tuple[float, float]]) -> _Pair:
 # -- sums of losses, by a Fourier transform ------------------------------------------------
 
 
+def _sum(menu: Menu, item: Item, bundles: int, way: Direction) -> _Sum:
+    """The loss of some bundles, on the grid of a menu."""
+    outside = _OUTSIDE * menu.delta * min(1.0, bundles * item.price / max(1, menu.quanta))
+    step, reach = menu.epsilon / _POINTS, _REACH * menu.epsilon
+    return _total(_pair(item.cost, way), bundles * item.steps, step, reach, outside)
+
+
 def _total(pair: _Pair, runs: int, coarse: float, reach: float, outside: float) -> _Sum:
     """The loss of `runs` independent runs, on a step that divides `coarse`."""
     finer = max(0, math.ceil(math.log2(coarse * _POINTS_PER_SCALE / pair.scale)))
@@ -353,8 +386,7 @@ class _Gain:
 
     @classmethod
     def of(cls, item: Item, way: Direction, step: float, menu: Menu) -> _Gain:
-        outside = _OUTSIDE * menu.delta * item.price / menu.quanta
-        total = _total(_pair(item.cost, way), item.steps, step, _REACH * menu.epsilon, outside)
+        total = _sum(menu, item, 1, way)
         ends = total.first, total.first + len(total.p)
         band = min(max(1, *map(abs, ends)), 2 * _POINTS)
         epsilons: FloatArray = np.arange(-band, band + 1, dtype=np.float64) * step
