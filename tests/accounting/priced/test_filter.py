@@ -271,7 +271,9 @@ class TestStates:
 class TestSmallBudgets:
     """Rates far below those of training, where one large output decides."""
 
-    @pytest.mark.parametrize(("noise", "runs"), [(0.5, 64), (0.6, 520)])
+    @pytest.mark.parametrize(
+        ("noise", "runs"), [(0.5, 64), pytest.param(0.6, 520, marks=pytest.mark.slow)]
+    )
     def test_a_rare_event_does_not_pass_delta(self, noise, runs):
         """Some output above t: menus at this budget once sold 16.9 and 6.6 delta."""
         menu = [dm.SampledGaussian(1e-4, 0.8), dm.SampledGaussian(1e-4, noise)]

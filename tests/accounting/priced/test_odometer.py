@@ -199,6 +199,7 @@ def test_a_cost_beyond_the_lattice_is_refused_in_words():
         dm.Odometer(DELTA, menu=[dm.Gaussian(0.2)])
 
 
+@pytest.mark.slow
 def test_a_rare_event_at_a_small_rate_is_within_delta():
     """Some output above t; the reading after 969 runs of noise 0.6 once allowed 1.34 delta."""
     first, second = dm.SampledGaussian(1e-5, 0.8), dm.SampledGaussian(1e-5, 0.6)
