@@ -58,6 +58,25 @@ def test_a_gate_restored_to_the_saved_state_is_not_charged_twice(build, train):
     assert new.engine.state_dict()["spends"]["costs"] == state["spends"]["costs"]
 
 
+def test_equal_spends_of_another_run_are_not_taken_for_its_own(build, train):
+    """Two runs alike spend alike; the gate of one does not hold what the other spent."""
+    one, other = build(), build()
+    train(one)
+    train(other)
+    assert one.gate.tally.rdp.tolist() == other.gate.tally.rdp.tolist()
+    state, before = one.engine.state_dict(), other.gate.epsilon
+    for gate in (other.gate, dm.Filter.from_state(other.gate.state())):
+        build(gate).engine.load_state_dict(state)
+        assert gate.epsilon > before
+    # Nor does a gate that went back to its beginning and was spent from again.
+    start = dm.Filter(epsilon=8, delta=1e-6).state()
+    first, again = (build(dm.Filter.from_state(start)) for _ in range(2))
+    train(first)
+    train(again)
+    build(again.gate).engine.load_state_dict(first.engine.state_dict())
+    assert again.gate.epsilon > before
+
+
 def test_a_gate_that_moved_on_is_charged_in_full(build, train):
     """Nothing shows that its spends are those of the checkpoint."""
     old = build()
@@ -106,7 +125,7 @@ def test_a_gate_too_small_refuses_and_the_model_stays(build, train, snapshot):
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 1},
         {"records": 7},
         {"extra": 1},
         {"spends": {"run": "x", "costs": [[{"kind": "Gift", "value": 1}, 1]]}},

@@ -211,4 +211,30 @@ def test_no_rank_waits_for_a_gate_that_failed(together):
     assert second == ["DosimeterError", 0]
 
 
-JOBS = (noise_job, stopping_job, policy_job, told_to_stop_job, failing_job)
+def sharded_job():
+    """What is refused among several ranks: shards, and an engine from before they met."""
+    from torch.distributed.fsdp import fully_shard
+
+    told = []
+    model = nn.Linear(4, 2)
+    fully_shard(model, mesh=distributed.init_device_mesh("cpu", (2,)))
+    data = TensorDataset(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))
+    early = PrivateEngine(dm.Odometer(delta=1e-6))
+    early._group = type(early.group).alone()
+    for engine, made in ((PrivateEngine(dm.Odometer(delta=1e-6)), model), (early, nn.Linear(4, 2))):
+        try:
+            engine.make_private(
+                made, torch.optim.SGD(made.parameters(), lr=0.1), data,
+                noise_multiplier=1.0, max_grad_norm=1.0, batch_size=4)  # fmt: skip
+        except ValueError as error:
+            told.append(str(error))
+    return told
+
+
+def test_shards_and_engines_from_before_are_refused(together):
+    for told in together(sharded_job):
+        assert "fully_shard" in told[0]
+        assert "Make the engine anew" in told[1]
+
+
+JOBS = (sharded_job, noise_job, stopping_job, policy_job, told_to_stop_job, failing_job)

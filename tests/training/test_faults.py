@@ -48,7 +48,7 @@ def test_an_exception_after_the_forward_pass(build, train, counting_gate, physic
     parts.engine.after_step(
         lambda: released.append(torch.cat([p.grad.flatten() for p in parts.base.parameters()]))
     )
-    parts.engine.noise_multiplier = 1e-9
+    parts.engine.noise_multiplier = 1e-6
     parts.engine.batch_size = 200
     x, y = next(iter(parts.loader))
     step(parts, x, y) if physical is None else finish(parts, x, y)
@@ -78,7 +78,7 @@ def test_a_loader_left_early_costs_one_step(build, train):
 
 def test_the_sum_of_an_abandoned_batch_is_dropped(build):
     """One record, stepped on in a batch that is left: it must not be in the next release."""
-    bare = {"noise_multiplier": 1e-9, "batch_size": 200}
+    bare = {"noise_multiplier": 1e-6, "batch_size": 200}
     parts = build(dm.Odometer(delta=1e-6), physical_batch_size=8, **bare)
     for x, y in parts.loader:
         step(parts, x, y)

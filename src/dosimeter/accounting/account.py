@@ -7,6 +7,7 @@ behind one lock.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -44,6 +45,7 @@ class Account:
         self._reported = 0.0
         self._root: Root | None = None
         self._read: Tally | None = None
+        self._mark: tuple[str, Tally | None, Mapping[str, Any]] = ("", None, {})
 
     @property
     def delta(self) -> float:
@@ -105,7 +107,7 @@ class Account:
             f"approx_delta={exact(self._approx_delta)}, which was set when the gate was made"
         )
 
-    def _state(self, kind: str, more: Mapping[str, float]) -> saved.State:
+    def _state(self, kind: str, more: Mapping[str, Any]) -> saved.State:
         with self._lock:
             fields = {
                 "delta": self.delta,
@@ -115,8 +117,17 @@ class Account:
                 "rdp": [saved.number(value) for value in self._tally.rdp.tolist()],
                 "pure_epsilon": saved.number(self._tally.pure_epsilon),
                 "spent_delta": self._tally.delta,
+                "mark": self._marked(more),
             }
         return saved.seal(kind, {**fields, **more})
+
+    def _marked(self, more: Mapping[str, Any]) -> str:
+        """The same random text until the next spend: equal sums alone may be another gate's."""
+        mark, tally, before = self._mark
+        if tally is not self._tally or before != more:
+            mark = secrets.token_hex(16)
+            self._mark = (mark, self._tally, more)
+        return mark
 
     def _restore(self, fields: Mapping[str, Any]) -> None:
         """Takes over the tally of a state whose parameters this account was made from."""
@@ -130,10 +141,17 @@ class Account:
             raise StateError(f"state spent_delta must be within approx_delta, got {delta!r}")
         self._tally = Tally(rdp, float(pure), float(delta))
 
+    def _keep_mark(self, fields: Mapping[str, Any]) -> None:
+        """Takes over the mark of a state that was restored whole."""
+        more = {name: value for name, value in fields.items() if name not in FIELDS | SEAL}
+        if "mark" in fields:  # states of the first releases have none
+            self._mark = (str(fields["mark"]), self._tally, more)
+
 
 FIELDS = frozenset(
-    ["delta", "approx_delta", "orders", "weights", "rdp", "pure_epsilon", "spent_delta"]
+    ["delta", "approx_delta", "orders", "weights", "rdp", "pure_epsilon", "spent_delta", "mark"]
 )
+SEAL = frozenset(["kind", "version", "checksum"])
 
 
 def largest(admits: Callable[[int], bool]) -> int:

@@ -104,8 +104,15 @@ class Filter(Account):
 
     @property
     def remaining(self) -> float:
-        """How far epsilon is from the limit, rounded down."""
-        return max(0.0, (self._limit - self.epsilon) / UP)
+        """How far epsilon is from the limit, rounded down.
+
+        While a menu is open, at least the share of the limit that its unsold quanta are: the
+        mixture beside it reaches the limit long before they are gone.
+        """
+        left = max(0.0, (self._limit - self.epsilon) / UP)
+        if self._counter is None:
+            return left
+        return max(left, self._limit * (self.quanta_left / self._counter.menu.quanta) / UP)
 
     @property
     def menu(self) -> Menu | None:
@@ -137,6 +144,7 @@ class Filter(Account):
         asked = charge(cost, count, self.orders)
         with self._lock:
             if self._counter is not None:
+                cost = self._counter.declared(cost)
                 if self._counter.quote(cost, count) is not None:
                     return True
                 asked = charge(cost, count - self._counter.prepaid.get(cost, 0), self.orders)
@@ -163,6 +171,8 @@ class Filter(Account):
         """The largest count of `cost` that would be admitted now, at most 2**53."""
         one = charge(cost, 1, self.orders)
         with self._lock:
+            if self._counter is not None:
+                cost = self._counter.declared(cost)
             by_mixture = largest(lambda count: self._after(one.times(count)) is not None)
             if self._counter is None:
                 return by_mixture
@@ -204,6 +214,7 @@ class Filter(Account):
             restored._restore(fields)
             if restored._counter is not None:
                 share.restore_counter(restored._counter, fields)
+            restored._keep_mark(fields)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"state must describe a filter: {error}") from error
         restored._tangent = restored._mixture.tangent(restored._tally.rdp)
@@ -238,6 +249,7 @@ class Filter(Account):
         with self._lock:
             if counter.uses(cost, count):
                 return
+            cost = counter.declared(cost)
             purchase = counter.quote(cost, count)
             if purchase is not None:
                 self._buy(purchase)

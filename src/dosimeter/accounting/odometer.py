@@ -135,6 +135,8 @@ class Odometer(Account):
         Raises:
             BudgetExceeded: The deltas of the costs would pass `approx_delta`. Nothing changed.
         """
+        if self._counter is not None and isinstance(cost, Cost):
+            cost = self._counter.declared(cost)
         asked = charge(cost, count, self.orders)
         with self._lock:
             purchase = None if self._counter is None else self._counter.quote(cost, count)
@@ -196,6 +198,7 @@ class Odometer(Account):
             restored._restore(fields)
             if restored._counter is not None:
                 share.restore_counter(restored._counter, fields)
+            restored._keep_mark(fields)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"state must describe an odometer: {error}") from error
         return restored

@@ -144,6 +144,7 @@ class Training:
         learning_rate: Of SGD.
         momentum: Of SGD.
         physical_batch_size: The most records held at once; all of a step by default.
+        grad_sampling: How the gradient of each record is had; see docs/training.md.
         seed: Makes the run repeatable and its noise predictable.
     """
 
@@ -154,6 +155,7 @@ class Training:
     learning_rate: float = 0.5
     momentum: float = 0.0
     physical_batch_size: int | None = None
+    grad_sampling: Literal["onepass", "hooks", "ghost", "ew"] = "onepass"
     seed: int | None = None
 
     def __post_init__(self) -> None:

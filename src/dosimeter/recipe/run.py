@@ -131,7 +131,7 @@ class _Run:
     def fit(self, started: Callable[[PrivateEngine], None], *, progress: bool) -> History:
         """Trains, from the checkpoint on if there is one."""
         training, public = self.config.training, self.records.public
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"grad_sampling": training.grad_sampling}
         if training.physical_batch_size is not None:
             options["physical_batch_size"] = training.physical_batch_size
         history = fit(

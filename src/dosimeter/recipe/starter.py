@@ -38,6 +38,7 @@ max_grad_norm = 1.0
 learning_rate = 0.2
 momentum = 0.9
 # physical_batch_size = 64  # if memory is short
+# grad_sampling = "onepass" # or Opacus' "hooks", "ghost", "ew"
 # seed = 1              # repeatable, and so NOT private
 
 # [policy]              # save budget while learning is easy

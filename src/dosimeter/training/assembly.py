@@ -12,10 +12,15 @@ from torch import nn
 
 from dosimeter import arguments
 from dosimeter.training import models
-from dosimeter.training.entropy import NoiseSource, PoissonSampler
+from dosimeter.training.clipping import Clipper, SampleClipper
+from dosimeter.training.entropy import Entropy, PoissonSampler, entropy_for
+from dosimeter.training.ghost import GhostClipper
+from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
 from dosimeter.training.loader import PrivateLoader, Records
 from dosimeter.training.models import GradSampling
+from dosimeter.training.onepass import OnePassModule
+from dosimeter.training.onepass.clipper import OnePassClipper
 from dosimeter.training.optimizer import PrivateOptimizer
 from dosimeter.training.settings import StepSettings, Ticket
 
@@ -55,8 +60,8 @@ class Parts:
     optimizer: PrivateOptimizer
     loader: PrivateLoader
     sampler: PoissonSampler
-    noise: NoiseSource
-    grad_sampling: GradSampling
+    noise: Entropy
+    clipper: Clipper
 
 
 def settings_for(
@@ -77,30 +82,49 @@ def settings_for(
     )
 
 
+def _clipper(model: nn.Module, parameters: list[nn.Parameter], options: Options) -> Clipper:
+    if isinstance(model, OnePassModule):
+        return OnePassClipper(model, parameters, loss_reduction=options.loss_reduction)
+    if options.grad_sampling is GradSampling.GHOST:
+        return GhostClipper(model, parameters, loss_reduction=options.loss_reduction)
+    return SampleClipper(model, parameters, loss_reduction=options.loss_reduction)
+
+
 def assemble(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     dataset: Records,
     options: Options,
     *,
+    settings: StepSettings,
     group: Group,
     seed: int | None,
     hooks: Hooks,
 ) -> Parts:
     """Puts Opacus around a validated model, and the loader and optimizer around both."""
+    # What can be refused is refused before the model is changed.
+    noise, coins = entropy_for("noise", seed), entropy_for("batches", seed, group.rank)
+    Grid.of(
+        settings.noise_multiplier,
+        options.max_grad_norm,
+        values=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        records=len(dataset),
+    )
     private = models.wrap(
         group.distribute(model),
         options.grad_sampling,
         max_grad_norm=options.max_grad_norm,
         loss_reduction=options.loss_reduction,
     )
-    noise = NoiseSource(next(model.parameters()).device, seed)
+    parameters = [p for p in private.parameters() if p.requires_grad]
+    clipper = _clipper(private, parameters, options)
     private_optimizer = PrivateOptimizer(
         optimizer,
         private,
-        mode=options.grad_sampling,
+        clipper=clipper,
         max_grad_norm=options.max_grad_norm,
-        loss_reduction=options.loss_reduction,
+        mean=options.loss_reduction == "mean",
+        records=len(dataset),
         noise=noise,
         group=group,
         on_step=hooks.on_step,
@@ -108,7 +132,7 @@ def assemble(
     # Each process draws from its own share of the records; the union is one Poisson sample.
     shard = slice(group.rank, None, group.size)
     share = len(range(group.rank, len(dataset), group.size))
-    sampler = PoissonSampler(share, None if seed is None else (seed, group.rank))
+    sampler = PoissonSampler(share, coins)
     loader = PrivateLoader(
         dataset,
         private_optimizer,
@@ -119,4 +143,4 @@ def assemble(
         physical_batch_size=options.physical_batch_size,
         collate=options.collate,
     )
-    return Parts(model, private, private_optimizer, loader, sampler, noise, options.grad_sampling)
+    return Parts(model, private, private_optimizer, loader, sampler, noise, clipper)

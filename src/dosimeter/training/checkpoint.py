@@ -14,7 +14,7 @@ from dosimeter.errors import StateError
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
 
-VERSION = 1
+VERSION = 2
 
 _FIELDS = frozenset(
     [

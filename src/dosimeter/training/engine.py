@@ -20,7 +20,7 @@ from dosimeter.accounting import Gate
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
-from dosimeter.training import checkpoint, ghost, models
+from dosimeter.training import checkpoint, models
 from dosimeter.training.assembly import Hooks, Options, Parts, assemble, settings_for
 from dosimeter.training.controls import Controls
 from dosimeter.training.group import Group
@@ -106,6 +106,7 @@ class PrivateEngine(Controls):
         self._stopped, settings = self._group.lead(lambda: (self._stopped, self._settings))
         if self._stopped is not None:
             return None
+        self._parts.optimizer.grid(settings)  # refuses what has none, before it is paid for
         try:
             self.spend(settings.cost)
         except BudgetExceeded:
@@ -183,7 +184,7 @@ class PrivateEngine(Controls):
         batch_size: int,
         physical_batch_size: int | None = None,
         records: int | None = None,
-        grad_sampling: GradSampling | str = GradSampling.HOOKS,
+        grad_sampling: GradSampling | str = GradSampling.ONEPASS,
         loss_reduction: str = "mean",
         fix: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -201,8 +202,8 @@ class PrivateEngine(Controls):
                 logical batch is handed out whole.
             records: The public number of records that the sample rate is computed from, by
                 default `len(dataset)`, which is then treated as public.
-            grad_sampling: Opacus' "hooks", "ghost" (wrap the loss with `private_loss`) or
-                "ew" (expanded weights).
+            grad_sampling: "onepass", or Opacus' "hooks", "ghost" (wrap the loss with
+                `private_loss`) or "ew" (expanded weights).
             loss_reduction: "mean" or "sum", as the loss function has it.
             fix: Converts BatchNorm to GroupNorm inside the model.
             collate_fn: Makes a batch of a list of records; PyTorch's default otherwise.
@@ -212,6 +213,7 @@ class PrivateEngine(Controls):
                 "an engine must be used for one model, got a second one. Make another "
                 "PrivateEngine over the same gate: the budget is the gate's."
             )
+        self._group.require_unchanged()
         settings = settings_for(dataset, noise_multiplier, batch_size, records)
         options = Options(
             max_grad_norm=max_grad_norm,
@@ -222,20 +224,28 @@ class PrivateEngine(Controls):
             loss_reduction=loss_reduction,
             collate=collate_fn,
         )
-        models.validate(model, optimizer, fix=fix)
+        models.validate(model, optimizer, options.grad_sampling, fix=fix)
         hooks = Hooks(draw=self._draw, settings=lambda: self._settings, on_step=self._count_step)
         made = assemble(
-            model, optimizer, dataset, options, group=self._group, seed=self._seed, hooks=hooks
+            model,
+            optimizer,
+            dataset,
+            options,
+            settings=settings,
+            group=self._group,
+            seed=self._seed,
+            hooks=hooks,
         )
         self._next, self._made = settings, made
         return made.private, made.optimizer, made.loader
 
-    def private_loss(self, loss_fn: nn.Module) -> Callable[..., Any]:
-        """The loss function to train with; only ghost clipping needs another than `loss_fn`."""
-        parts = self._parts
-        if parts.grad_sampling is not GradSampling.GHOST:
-            return loss_fn
-        return ghost.GhostLoss(parts.optimizer, loss_fn)
+    def private_loss(self, loss_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The loss function to train with: it takes each record by itself.
+
+        Made once, before the loop. Ghost clipping needs it; for all other modes it is the safe
+        way, since no loss can then let one record touch another.
+        """
+        return self._parts.clipper.loss(loss_fn)
 
     # -- saving and resuming -------------------------------------------------------------
 
@@ -249,7 +259,7 @@ class PrivateEngine(Controls):
             "version": checkpoint.VERSION,
             "model": parts.model.state_dict(),
             "optimizer": parts.optimizer.state_dict(),
-            "sampler": parts.sampler.state(),
+            "sampler": parts.sampler.entropy.state(),
             "noise": parts.noise.state(),
             "seeded": self._seeded,
             "noise_multiplier": self.noise_multiplier,
@@ -286,7 +296,7 @@ class PrivateEngine(Controls):
             self.spend(cost, count)
         parts.model.load_state_dict(state["model"])
         parts.optimizer.load_state_dict(state["optimizer"])
-        parts.sampler.restore(state["sampler"])
+        parts.sampler.entropy.restore(state["sampler"])
         parts.noise.restore(state["noise"])
         self._seeded = self._seeded or bool(state["seeded"])
         self._next = StepSettings(state["noise_multiplier"], state["batch_size"], self.records)

@@ -1,73 +1,149 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where noise and batches get their randomness.
+"""Where noise and batches get their randomness: keys from the operating system, expanded by AES.
 
-Without a seed every draw starts from the operating system's entropy. PyTorch's CPU
-generator keeps only 32 bits of a seed (`manual_seed(5)` and `manual_seed(5 + 2**32)` give
-the same noise), which can be searched through, so its whole state is filled instead, anew
-before every step. With a seed everything can be repeated, by an attacker too.
+Every step and every batch has a key of its own, 32 bytes that the operating system gives when
+they are needed and that are dropped with the last number made from them. So there is no state
+to copy in a fork, to share between threads or to find in a checkpoint, and the noise of one step
+says nothing about that of another. With a seed all of it can be repeated, by an attacker too;
+that is a class of its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-_WORDS = 624
-_HEAD = 3
-"""A CPU generator's saved state: seed, (left, seeded), next, then 624 words of 64 bits."""
+from dosimeter.errors import StateError
 
-
-class NoiseSource:
-    """The generator that Opacus draws noise from."""
-
-    def __init__(self, device: torch.device, seed: int | None) -> None:
-        self.generator = torch.Generator(device)
-        self._seeded = seed is not None
-        self._blank = _blank_state()
-        if seed is not None:
-            self.generator.manual_seed(seed)
-
-    def refresh(self) -> None:
-        """Fills the generator from the operating system's entropy, unless it was seeded."""
-        if self._seeded:
-            return
-        if self.generator.device.type != "cpu":
-            self.generator.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
-            return
-        state = self._blank.clone()
-        words = np.frombuffer(os.urandom(4 * _WORDS), dtype=np.uint32)
-        view = state.numpy().view(np.uint64)
-        view[_HEAD : _HEAD + _WORDS] = words
-        self.generator.set_state(state)
-
-    def state(self) -> torch.Tensor | None:
-        """What repeats the noise to come; None without a seed, for then nothing should."""
-        return self.generator.get_state() if self._seeded else None
-
-    def restore(self, state: torch.Tensor | None) -> None:
-        """Goes on from a saved state, if both runs are seeded."""
-        if self._seeded and state is not None:
-            self.generator.set_state(state)
+KEY_BYTES = 32
+_BLOCK = bytes(2**19)
+"""What is encrypted: zeros, so that what comes out is the bare stream of the cipher."""
 
 
-def _blank_state() -> torch.Tensor:
-    """The state of a fresh CPU generator, if it is laid out as this module believes.
+class Keystream:
+    """Random words from one key: AES-256 in counter mode over zeros (NIST SP 800-38A)."""
 
-    A Mersenne twister seeded with 0 begins with the words 0, 1, 1812433255 (Matsumoto and
-    Nishimura 1998, initialisation of 2002). Were they elsewhere, entropy would go astray.
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"key must have {KEY_BYTES} bytes, got {len(key)}")
+        self._cipher = _cipher(key)
+
+    def fill(self, words: npt.NDArray[Any]) -> None:
+        """Overwrites an array with the next random bytes."""
+        target = words.data.cast("B")
+        for start in range(0, len(target), len(_BLOCK)):
+            part = target[start : start + len(_BLOCK)]
+            self._cipher.update_into(memoryview(_BLOCK)[: len(part)], part)
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        """So many uniform numbers of 64 bits."""
+        found = np.empty(count, dtype=np.uint64)
+        self.fill(found)
+        return found
+
+
+def _cipher(key: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    except ImportError as error:
+        raise ImportError(
+            "cryptography must be installed to draw noise that cannot be predicted, got "
+            f"{error}; pip install '.[torch]' in a clone of dosimeter"
+        ) from error
+    return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+
+
+class Entropy(ABC):
+    """Gives a keystream for each step or batch, never the same twice."""
+
+    @abstractmethod
+    def keystream(self) -> Keystream:
+        """The randomness of one step or batch."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any] | None:
+        """What repeats the randomness to come; None where nothing does."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Goes on from a saved state, if it is one of the same seed."""
+
+
+class SystemEntropy(Entropy):
+    """Each keystream has its own key from the operating system; nothing is kept.
+
+    Raises:
+        RuntimeError: The operating system has no source of randomness.
     """
-    state = torch.Generator().manual_seed(0).get_state()
-    words = state.numpy().view(np.uint64)
-    if len(words) < _HEAD + _WORDS or words[_HEAD : _HEAD + 3].tolist() != [0, 1, 1812433255]:
-        raise RuntimeError(
-            f"torch must keep its CPU generator as known to this version, got {torch.__version__} "
-            "with another layout. Use a version of torch that dosimeter was tested with."
-        )
-    return state
+
+    def __init__(self) -> None:
+        self.keystream().words(1)  # what is missing shows before any record is read
+
+    def keystream(self) -> Keystream:
+        """The randomness of one step or batch, which nothing repeats."""
+        try:
+            key = os.urandom(KEY_BYTES)
+        except (NotImplementedError, OSError) as error:
+            raise RuntimeError(
+                "the operating system must give random bytes to draw noise that cannot be "
+                f"predicted, got {type(error).__name__}: {error}. Make getrandom or "
+                "/dev/urandom available to this process."
+            ) from error
+        return Keystream(key)
+
+    def state(self) -> None:
+        """None: there is nothing that a checkpoint could hold."""
+        return
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Does nothing: randomness never goes on from where it was."""
+
+
+class SeededEntropy(Entropy):
+    """Keystreams that can be repeated, for tests: whoever knows the seed knows all of them.
+
+    Args:
+        purpose: What the randomness is for; other purposes have other streams.
+        seed: Numbers that tell this stream from others of the same purpose.
+    """
+
+    def __init__(self, purpose: str, *seed: int) -> None:
+        self._seed = [purpose, *seed]
+        self._drawn = 0
+        self.keystream().words(1)
+        self._drawn = 0
+
+    def keystream(self) -> Keystream:
+        """The randomness of the next step or batch."""
+        name = repr([*self._seed, self._drawn]).encode()
+        self._drawn += 1
+        return Keystream(hashlib.sha256(name).digest())
+
+    def state(self) -> dict[str, Any]:
+        """The seed, and how many keystreams it has given."""
+        return {"seed": list(self._seed), "drawn": self._drawn}
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Goes on from a saved state, if it is one of the same seed.
+
+        Two processes on one stream would draw alike, and their records not independently.
+        """
+        if state is None or state["seed"] != self._seed:
+            return
+        if not (type(state["drawn"]) is int and state["drawn"] >= 0):
+            raise StateError(f"drawn must be a whole number >= 0, got {state['drawn']!r}")
+        self._drawn = state["drawn"]
+
+
+def entropy_for(purpose: str, *seed: int | None) -> Entropy:
+    """Randomness from the operating system, or repeatable where a seed is given."""
+    numbers = [number for number in seed if number is not None]
+    return SystemEntropy() if len(numbers) < len(seed) else SeededEntropy(purpose, *numbers)
 
 
 class PoissonSampler:
@@ -75,29 +151,18 @@ class PoissonSampler:
 
     Args:
         count: How many records this process draws from.
-        seed: Numbers that make the batches repeatable, or None.
+        entropy: Where the coins come from.
     """
 
-    def __init__(self, count: int, seed: tuple[int, ...] | None) -> None:
-        self._count, self._seed = count, seed
-        entropy = list(seed) if seed is not None else int.from_bytes(os.urandom(32), "little")
-        self._random = np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(entropy)))
+    def __init__(self, count: int, entropy: Entropy) -> None:
+        self._count, self.entropy = count, entropy
 
     def draw(self, sample_rate: float) -> npt.NDArray[np.intp]:
-        """The records of one batch, in order; there may be none."""
-        # Doubles have 53 random bits; the 24 of a float would miss a small rate by percents.
-        return np.flatnonzero(self._random.random(self._count) < sample_rate)
+        """The records of one batch, in order; there may be none.
 
-    def state(self) -> dict[str, Any] | None:
-        """What repeats the batches to come; None without a seed."""
-        if self._seed is None:
-            return None
-        return {"seed": list(self._seed), "generator": dict(self._random.bit_generator.state)}
-
-    def restore(self, state: dict[str, Any] | None) -> None:
-        """Goes on from a saved state, if it is of the same seed and the same process.
-
-        Two processes on one stream would draw alike, and their records not independently.
+        A record is in with the probability `sample_rate` rounded down to a multiple of 2**-64.
         """
-        if self._seed is not None and state is not None and state["seed"] == list(self._seed):
-            self._random.bit_generator.state = state["generator"]
+        bound = int(sample_rate * 2.0**64)  # exact, then rounded down
+        if bound >= 2**64:
+            return np.arange(self._count)
+        return np.flatnonzero(self.entropy.keystream().words(self._count) < np.uint64(bound))

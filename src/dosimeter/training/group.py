@@ -31,6 +31,15 @@ class Group:
             return cls(distributed.get_rank(), distributed.get_world_size())
         return cls.alone()
 
+    def require_unchanged(self) -> None:
+        """Raises if processes were joined since: each would train alone, on all data."""
+        now = Group.here()
+        if (now.rank, now.size) != (self.rank, self.size):
+            raise ValueError(
+                "PrivateEngine must be made after torch.distributed was set up, got a group of "
+                f"{now.size} that the engine does not know. Make the engine anew."
+            )
+
     @classmethod
     def alone(cls) -> Group:
         """This process by itself."""
@@ -68,6 +77,12 @@ class Group:
         tensor = torch.tensor([value], dtype=torch.int64)
         distributed.all_reduce(tensor)
         return int(tensor.item())
+
+    def summed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of whole numbers, added up over all ranks in place, on every rank."""
+        if self.size > 1:
+            distributed.all_reduce(tensor)
+        return tensor
 
     def distribute(self, model: nn.Module) -> nn.Module:
         """The model with rank 0's parameters on every rank."""

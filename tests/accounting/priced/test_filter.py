@@ -101,6 +101,25 @@ class TestSelling:
             with pytest.raises(AttributeError):
                 setattr(gate, name, None)
 
+    def test_the_last_digits_of_a_cost_do_not_make_it_a_stranger(self, gate):
+        """One step of noise 1.0000000000000002 once ended the menu without a word."""
+        near = dm.Gaussian(math.nextafter(100.0, 200.0))
+        assert near != NOMINAL
+        assert gate.price(near) == gate.price(NOMINAL)
+        assert gate.affordable(near) == gate.affordable(NOMINAL)
+        for cost in (near, NOMINAL, near):
+            gate.spend(cost)
+        assert gate.standing.menu
+        assert gate.quanta_left == gate.menu.quanta - gate.price(NOMINAL).price
+        assert gate.price(dm.Gaussian(100.0000001)) is None
+
+    def test_remaining_is_not_gone_while_quanta_are_left(self, gate):
+        gate.spend(NOMINAL, gate.affordable(NOMINAL) - 500)
+        assert not gate.standing.mixture
+        assert 0 < gate.remaining < 0.2 * gate.limit
+        gate.spend(NOMINAL, 500)
+        assert gate.remaining < 0.01 * gate.limit
+
     def test_a_price_is_in_whole_numbers(self, gate):
         assert isinstance(gate.price(QUERY), Item)
         assert gate.price(QUERY).per_run == gate.price(QUERY).price / gate.price(QUERY).steps

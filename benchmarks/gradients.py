@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Per-record gradients: a private step over a plain one, for every mode, in time and memory.
+
+All arms train the same network on the same records with Poisson batches, in turns and in one
+process; a time is the best of all steps, per record since batches vary in size. Memory is the
+peak of a fresh process over what the process held before its first step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import TensorDataset
+
+import dosimeter as dm
+from benchmarks.measure import Result, Table
+from dosimeter.training import PrivateEngine
+from dosimeter.training.networks import Resnet9, linear, small_cnn
+
+MODES = ("onepass", "hooks", "ghost", "ew")
+ROUNDS, STEPS = 6, 3
+
+Step = Callable[[], int]
+
+
+class Block(nn.Module):
+    """Attention and two linear layers, each after a norm."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.heads = heads
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The next hidden state."""
+        b, t, d = x.shape
+        split = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, d // self.heads)
+        q, k, v = split.permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d)
+        x = x + self.out(mixed)
+        hidden: torch.Tensor = self.down(functional.gelu(self.up(self.norm2(x))))
+        return x + hidden
+
+
+class Transformer(nn.Module):
+    """A small classifier of sequences of tokens."""
+
+    def __init__(self, width: int = 128, blocks: int = 2, tokens: int = 1000) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(tokens, width), nn.Embedding(64, width)
+        self.blocks = nn.Sequential(*[Block(width, 4) for _ in range(blocks)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The scores of the classes."""
+        places = torch.arange(x.shape[1]).expand(x.shape).contiguous()
+        hidden = self.blocks(self.tokens(x) + self.places(places))
+        scores: torch.Tensor = self.head(self.norm(hidden).mean(1))
+        return scores
+
+
+class Lora(nn.Module):
+    """A frozen linear layer and a trained product of two thin ones."""
+
+    def __init__(self, base: nn.Linear, rank: int = 4) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Linear(base.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The output of both."""
+        output: torch.Tensor = self.base(x) + self.up(self.down(x))
+        return output
+
+
+def lora() -> nn.Module:
+    """A frozen transformer with thin layers beside its attention, and a trained head."""
+    model = Transformer(width=256, blocks=4).requires_grad_(False)
+    for block in model.blocks:
+        block.qkv, block.out = Lora(block.qkv), Lora(block.out)  # type: ignore[arg-type]
+    model.head.requires_grad_(True)
+    return model
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, its records, and how much slower and larger a private step may be."""
+
+    make: Callable[[], nn.Module]
+    records: Callable[[], torch.Tensor]
+    classes: int
+    batch: int
+    time: float
+    memory: float
+
+
+CASES = {
+    "linear, 2,000 features": Case(
+        lambda: linear(2000, 10), lambda: torch.randn(20000, 2000), 10, 4096, 1.25, 1.2
+    ),
+    "small CNN": Case(
+        lambda: small_cnn(3, 10), lambda: torch.randn(5000, 3, 32, 32), 10, 256, 1.30, 1.5
+    ),
+    "ResNet9 (w16)": Case(
+        lambda: Resnet9(3, 10, width=16), lambda: torch.randn(1000, 3, 32, 32), 10, 64, 1.50, 3.0
+    ),
+    "transformer": Case(Transformer, lambda: torch.randint(0, 1000, (2000, 64)), 4, 64, 1.35, 2.0),
+    "LoRA": Case(lora, lambda: torch.randint(0, 1000, (2000, 64)), 4, 64, 1.3, 1.3),
+}
+
+
+def parts(case: Case) -> tuple[nn.Module, Any, TensorDataset]:
+    """A model, its optimizer and its data, the same each time."""
+    torch.manual_seed(0)
+    model, x = case.make(), case.records()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
+    return model, optimizer, TensorDataset(x, torch.randint(0, case.classes, (len(x),)))
+
+
+def plain(case: Case) -> Step:
+    """A step without privacy, on a Poisson batch."""
+    model, optimizer, data = parts(case)
+    x, y = data.tensors
+    rate = case.batch / len(y)
+
+    def step() -> int:
+        chosen = torch.nonzero(torch.rand(len(y)) < rate).flatten()
+        optimizer.zero_grad()
+        output = model(x.index_select(0, chosen))
+        functional.cross_entropy(output, y.index_select(0, chosen)).backward()
+        optimizer.step()
+        return len(chosen)
+
+    return step
+
+
+def private(case: Case, mode: str) -> Step:
+    """A private step."""
+    model, optimizer, data = parts(case)
+    engine = PrivateEngine(dm.Odometer(1e-6))
+    made, stepper, loader = engine.make_private(
+        model, optimizer, data, noise_multiplier=1.0, max_grad_norm=1.0, batch_size=case.batch,
+        grad_sampling=mode,
+    )  # fmt: skip
+    ghost = mode == "ghost"
+    loss_fn: Any = engine.private_loss(nn.CrossEntropyLoss()) if ghost else nn.CrossEntropyLoss()
+    batches = iter(loader)
+
+    def step() -> int:
+        nonlocal batches
+        batch = next(batches, None)
+        if batch is None:
+            batches = iter(loader)
+            batch = next(batches)
+        stepper.zero_grad()
+        loss_fn(made(batch[0]), batch[1]).backward()
+        stepper.step()
+        return len(batch[1])
+
+    return step
+
+
+def arms(case: Case) -> dict[str, Step]:
+    """A plain step and one of every mode that takes the model."""
+    steps = {"plain": plain(case)}
+    for mode in MODES:
+        try:
+            step = private(case, mode)
+            for _ in range(3):
+                step()  # the first batches are tested
+        except (ValueError, RuntimeError, NotImplementedError):
+            continue
+        steps[mode] = step
+    return steps
+
+
+def ratios(case: Case) -> dict[str, float]:
+    """The time of each mode over that of a plain step."""
+    steps = arms(case)
+    best = dict.fromkeys(steps, float("inf"))
+    for index in range(ROUNDS):
+        for name in list(steps)[:: 1 if index % 2 else -1]:
+            for _ in range(STEPS):
+                start = time.perf_counter()
+                records = steps[name]()
+                best[name] = min(best[name], (time.perf_counter() - start) / records)
+    return {name: seconds / best["plain"] for name, seconds in best.items() if name != "plain"}
+
+
+def peak(name: str, mode: str) -> float:
+    """The peak memory of a few steps in a process of its own, over that before the first."""
+    script = f"from benchmarks.gradients import report_peak; report_peak({name!r}, {mode!r})"
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
+    )  # fmt: skip
+    return float(json.loads(run.stdout)) if run.returncode == 0 else float("nan")
+
+
+def report_peak(name: str, mode: str) -> None:
+    """Prints by how many kilobytes a few steps raise the peak of this process."""
+    import resource
+
+    step = plain(CASES[name]) if mode == "plain" else private(CASES[name], mode)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(4):
+        step()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+
+def selftest_share(case: Case, steps: int = 1000) -> float:
+    """The time of self-tests in a run of so many steps, over that of the run."""
+    from dosimeter.training.onepass import module
+
+    step, count = private(case, "onepass"), module.FIRST
+    start = time.perf_counter()
+    for _ in range(count):
+        step()
+    tested = (time.perf_counter() - start) / count
+    best = min(_seconds(step) for _ in range(8))
+    extra = max(0.0, tested - best) * (count + (steps - count) / module.ONE_IN)
+    return extra / (steps * best)
+
+
+def _seconds(step: Step) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def run() -> list[Result | Table]:
+    """All figures of per-record gradients, on one thread and on two."""
+    before, results, rows = torch.get_num_threads(), [], []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name, case in CASES.items():
+                for threads in (1, 2):
+                    torch.set_num_threads(threads)
+                    found = ratios(case)
+                    shown = [f"{found[m]:.2f}" if m in found else "refused" for m in MODES]
+                    rows.append((name, str(threads), *shown))
+                    label = f"a step over a plain one, {name}, {threads} thread(s)"
+                    results.append(Result.at_most(label, found["onepass"], case.time, "times"))
+                torch.set_num_threads(1)
+                memory = peak(name, "onepass") / peak(name, "plain")
+                label = f"peak memory over a plain step's, {name}"
+                results.append(Result.at_most(label, memory, case.memory, "times"))
+                label = f"self-tests in a run of 1,000 steps, {name}"
+                results.append(Result.at_most(label, 100 * selftest_share(case), 1.0, "%"))
+    finally:
+        torch.set_num_threads(before)
+    title = "A private step over a plain one, by mode"
+    return [*results, Table(title, ("network", "threads", *MODES), tuple(rows))]
+
+
+if __name__ == "__main__":
+    for each in run():
+        print(each.markdown if isinstance(each, Table) else f"{each.name}: {each.value:.3g}")

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Per-record gradients in one forward and one backward pass, without Opacus."""
+
+from dosimeter.training.onepass.book import Book
+from dosimeter.training.onepass.module import OnePassModule
+
+__all__ = ["Book", "OnePassModule"]

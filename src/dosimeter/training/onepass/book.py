@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Book: the gradients of one physical batch, from which norms, factors and sums are read.
+
+The norm of a record is that of its whole gradient: a parameter that is used twice has the sum
+of both uses measured, not each by itself. Norms are rounded up and factors down, so that what
+a record adds stays within the bound in the arithmetic that is used, not only on paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dosimeter.training.onepass.entries import Entry, Rows
+
+MARGIN = 2.0**-17
+"""By how much a norm is rounded up: what 2,048 squares can lose, added in eight lanes."""
+
+CHUNK = 1024
+"""How many records are added up in single precision before double takes over."""
+
+TINY = 1e-18
+"""Added to every norm, for squares that vanish in single precision."""
+
+
+class Book:
+    """What the backward pass over one batch of `records` records has written down."""
+
+    def __init__(self, records: int) -> None:
+        self.records = records
+        self._entries: dict[Tensor, Entry] = {}
+        self.repeated = False
+        """Whether a part of the model went through the backward pass twice."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, target: Tensor, entry: Entry) -> None:
+        """Writes down a use of a parameter, or of a tensor that was made from parameters."""
+        before = self._entries.get(target)
+        if before is not None:
+            entry = Rows(before.rows() + entry.rows())
+        self._entries[target] = entry
+
+    def clear(self) -> None:
+        """Tears all pages out."""
+        self._entries.clear()
+        self.repeated = False
+
+    def settle(self) -> None:
+        """Brings what was written for tensors made from parameters home to the parameters."""
+        made = [target for target in self._entries if target.grad_fn is not None]
+        for target in made:
+            rows = self._entries.pop(target).rows()
+            parameters = _leaves(target)
+            grads = torch.autograd.grad(
+                target,
+                parameters,
+                rows.view(-1, *target.shape),
+                is_grads_batched=True,
+                allow_unused=True,
+                retain_graph=True,
+            )
+            for parameter, grad in zip(parameters, grads, strict=True):
+                if grad is not None:
+                    self.add(parameter, Rows(grad.detach()))
+
+    def gradients(self, parameter: Tensor) -> Tensor:
+        """The gradient of each record for a parameter, written out in double precision."""
+        entry = self._entries.get(parameter)
+        if entry is None:
+            return parameter.new_zeros(self.records, parameter.numel(), dtype=torch.float64)
+        return entry.rows().double()
+
+    @torch.no_grad()
+    def norms(self, part: slice | None = None) -> Tensor:
+        """The norm of each record's gradient, rounded up, in double precision."""
+        part = slice(0, self.records) if part is None else part
+        squares = sum(entry.squares(part) for entry in self._entries.values())
+        assert isinstance(squares, Tensor)
+        return squares.sqrt_().mul_(1 + MARGIN).add_(TINY)
+
+    @torch.no_grad()
+    def clipped_sums(
+        self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float = 1.0
+    ) -> list[Tensor]:
+        """The sum over records of the clipped gradient, in double precision, by parameter.
+
+        Records are taken chunk by chunk, which keeps them in the processor's cache between norm
+        and sum, and sums of chunks are added in double precision.
+
+        Args:
+            parameters: Whose sums to give, in this order.
+            max_grad_norm: What the gradient of each record is clipped to.
+            scale: What a backpropagated gradient is multiplied by to be that of one record.
+
+        Guarantee:
+            Each record adds a vector of norm at most `max_grad_norm`; one whose gradient is
+            not finite adds nothing.
+        """
+        with torch.autocast(parameters[0].device.type, enabled=False):
+            return self._clipped_sums(parameters, max_grad_norm, scale)
+
+    def _clipped_sums(
+        self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float
+    ) -> list[Tensor]:
+        self.settle()
+        sums: dict[Tensor, Tensor] = {}
+        for start in range(0, self.records, CHUNK):
+            part = slice(start, min(start + CHUNK, self.records))
+            norms = self.norms(part).mul_(scale)
+            kept = norms.isfinite()
+            if not bool(kept.all()):
+                self._leave_out(part, kept)
+            factors = (max_grad_norm / norms.clamp(min=max_grad_norm) * scale).where(kept, 0.0)
+            rounded = {p.dtype: _rounded_down(factors, p.dtype) for p in parameters}
+            for target, entry in self._entries.items():
+                added = entry.sum(rounded[target.dtype], part)
+                sums[target] = sums[target].add_(added) if target in sums else added.double()
+        return [
+            sums[p].view_as(p) if p in sums else torch.zeros_like(p, dtype=torch.float64)
+            for p in parameters
+        ]
+
+    def _leave_out(self, part: slice, kept: Tensor) -> None:
+        everyone = torch.ones(self.records, dtype=torch.bool, device=kept.device)
+        everyone[part] = kept
+        for target, entry in self._entries.items():
+            self._entries[target] = entry.without(everyone)
+
+
+def _rounded_down(factors: Tensor, dtype: torch.dtype) -> Tensor:
+    return (factors * (1 - 2 * torch.finfo(dtype).eps)).to(dtype)
+
+
+def _leaves(tensor: Tensor) -> list[Tensor]:
+    """The parameters that a tensor was made from."""
+    found: dict[int, Tensor] = {}
+    seen, queue = set(), [tensor.grad_fn]
+    while queue:
+        node = queue.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found[id(node.variable)] = node.variable
+        queue.extend(edge for edge, _ in node.next_functions)
+    return list(found.values())

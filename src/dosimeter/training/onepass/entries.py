@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries: what one use of a parameter leaves behind about the gradient of each record.
+
+Each kind knows three things: the squared norm of every record's gradient, the sum of those
+gradients with a factor each, and the gradients themselves. Norm and sum are taken from the
+same numbers, so that what is measured is what is added.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+BLOCK = 2048
+"""Squares are added in single precision within blocks of this length, in double beyond."""
+
+WIDE = 2**20
+"""A gradient of more values than this is not written out if it can be helped."""
+
+CANCELS = 1e-4
+"""How much of a norm may be allowance for rounding before the gradients are written out."""
+
+
+class Entry(ABC):
+    """The gradients of all records for one use of one parameter."""
+
+    records: int
+
+    @abstractmethod
+    def squares(self, part: slice) -> Tensor:
+        """The squared norm of each record's gradient, in double precision."""
+
+    @abstractmethod
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
+        """The sum over a part of the records, each times its factor, as a flat tensor."""
+
+    @abstractmethod
+    def rows(self) -> Tensor:
+        """The gradients written out, one flat row for each record."""
+
+    @abstractmethod
+    def without(self, kept: Tensor) -> Entry:
+        """The same with zeros for all records that are not kept."""
+
+
+class Rows(Entry):
+    """Gradients that are written out: the rule for everything that has no better one."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self._rows = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
+        self.records = len(rows)
+
+    def squares(self, part: slice) -> Tensor:
+        """See Entry."""
+        return row_squares(self._rows[part])
+
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
+        """See Entry."""
+        return factors @ self._rows[part]
+
+    def rows(self) -> Tensor:
+        """See Entry."""
+        return self._rows
+
+    def without(self, kept: Tensor) -> Entry:
+        """See Entry."""
+        return Rows(_masked(self._rows, kept))
+
+
+class Outer(Entry):
+    """A linear layer on one vector a record: the gradient is an outer product."""
+
+    def __init__(self, inputs: Tensor, backprops: Tensor) -> None:
+        self._a, self._g = inputs, backprops
+        self.records = len(inputs)
+
+    def squares(self, part: slice) -> Tensor:
+        """See Entry; the norm of an outer product is the product of the norms."""
+        return row_squares(self._a[part]) * row_squares(self._g[part])
+
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
+        """See Entry."""
+        scaled = factors.unsqueeze(1) * self._g[part]
+        return (scaled.T @ self._a[part]).flatten()
+
+    def rows(self) -> Tensor:
+        """See Entry."""
+        return torch.bmm(self._g.unsqueeze(2), self._a.unsqueeze(1)).flatten(1)
+
+    def without(self, kept: Tensor) -> Entry:
+        """See Entry."""
+        return Outer(_masked(self._a, kept), _masked(self._g, kept))
+
+
+class Steps(Entry):
+    """A linear layer on a sequence a record, too wide to write its gradients out.
+
+    The squared norm is the sum over pairs of steps of the products of inner products, in double
+    precision since it may cancel. What the sum may lose in single precision is added to the
+    norm; where that would be more than a ten thousandth, the gradients are written out after all.
+    """
+
+    def __init__(self, inputs: Tensor, backprops: Tensor) -> None:
+        self._a, self._g = inputs, backprops
+        self.records = len(inputs)
+        self._written: Rows | None = None
+
+    def squares(self, part: slice) -> Tensor:
+        """See Entry."""
+        if self._written is None:
+            alike = []
+            for tensor in (self._a[part], self._g[part]):
+                full = tensor.double()
+                alike.append(torch.bmm(full, full.transpose(1, 2)))
+            lengths = alike[0].diagonal(dim1=1, dim2=2) * alike[1].diagonal(dim1=1, dim2=2)
+            norms = (alike[0] * alike[1]).sum((1, 2)).clamp_(min=0).sqrt_()
+            lost = lengths.sqrt().sum(1) * (self._a.shape[1] * _unit(self._a.dtype))
+            if bool((lost <= CANCELS * norms).all()):
+                return (norms + lost).square_()
+            self._written = Rows(self.rows())
+        return self._written.squares(part)
+
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
+        """See Entry."""
+        if self._written is not None:
+            return self._written.sum(factors, part)
+        scaled = factors.view(-1, 1, 1) * self._g[part]
+        return (scaled.flatten(0, 1).T @ self._a[part].flatten(0, 1)).flatten()
+
+    def rows(self) -> Tensor:
+        """See Entry."""
+        return torch.bmm(self._g.transpose(1, 2), self._a).flatten(1)
+
+    def without(self, kept: Tensor) -> Entry:
+        """See Entry."""
+        return Steps(_masked(self._a, kept), _masked(self._g, kept))
+
+
+class Lookup(Entry):
+    """An embedding: the gradient of a record has a row for each of its different tokens."""
+
+    def __init__(self, tokens: Tensor, backprops: Tensor, size: int) -> None:
+        self.records, self._size = len(tokens), size
+        flat = tokens.flatten(1)
+        keys = flat + size * torch.arange(self.records, device=tokens.device).unsqueeze(1)
+        self._keys, place = torch.unique(keys, return_inverse=True)
+        place = place.flatten()
+        grads = backprops.reshape(-1, backprops.shape[-1])
+        self._grads = grads.new_zeros(len(self._keys), grads.shape[1]).index_add_(0, place, grads)
+
+    def squares(self, part: slice) -> Tensor:
+        """See Entry."""
+        keys, grads = self._part(part)
+        squares = row_squares(grads)
+        return squares.new_zeros(part.stop - part.start).index_add_(
+            0, keys // self._size - part.start, squares
+        )
+
+    def sum(self, factors: Tensor, part: slice) -> Tensor:
+        """See Entry."""
+        keys, grads = self._part(part)
+        scaled = factors[keys // self._size - part.start].unsqueeze(1) * grads
+        total = scaled.new_zeros(self._size, scaled.shape[1])
+        return total.index_add_(0, keys % self._size, scaled).flatten()
+
+    def _part(self, part: slice) -> tuple[Tensor, Tensor]:
+        """Keys are in order, so those of neighbouring records lie together."""
+        ends = torch.tensor([part.start, part.stop], device=self._keys.device) * self._size
+        first, last = torch.searchsorted(self._keys, ends).tolist()
+        return self._keys[first:last], self._grads[first:last]
+
+    def rows(self) -> Tensor:
+        """See Entry."""
+        width = self._grads.shape[1]
+        rows = self._grads.new_zeros(self.records * self._size, width)
+        return rows.index_copy_(0, self._keys, self._grads).view(self.records, -1)
+
+    def without(self, kept: Tensor) -> Entry:
+        """See Entry."""
+        other = object.__new__(Lookup)
+        other.records, other._size, other._keys = self.records, self._size, self._keys
+        other._grads = _masked(self._grads, kept[self._keys // self._size])
+        return other
+
+
+def linear_entry(inputs: Tensor, backprops: Tensor) -> Entry:
+    """The cheapest entry for a linear map, from (records, ..., inputs) and (..., outputs)."""
+    if inputs.dim() == 2:
+        return Outer(inputs, backprops)
+    a, g = inputs.flatten(1, -2), backprops.flatten(1, -2)
+    if a.shape[1] == 1:
+        return Outer(a.squeeze(1), g.squeeze(1))
+    steps, wide, high = a.shape[1], a.shape[2], g.shape[2]
+    entry = Steps(a, g)
+    # Pairs of steps cost arithmetic, gradients written out cost memory: measured on a CPU.
+    few = steps * steps * (wide + high) < 20 * wide * high
+    return entry if few or wide * high > WIDE else Rows(entry.rows())
+
+
+def row_squares(rows: Tensor) -> Tensor:
+    """The squared norm of each row, added up in blocks so that rounding stays small."""
+    rows = rows.contiguous()  # added in eight lanes, as the margin of a norm has it
+    length = rows.shape[1]
+    whole = length - length % BLOCK
+    if not whole:
+        return _squares(rows)
+    squares = _squares(rows[:, :whole].reshape(len(rows), -1, BLOCK)).sum(1)
+    return squares.add_(_squares(rows[:, whole:])) if whole < length else squares
+
+
+def _squares(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
+    return norms.double().square_()
+
+
+def _masked(rows: Tensor, kept: Tensor) -> Tensor:
+    return rows.where(kept.view(-1, *[1] * (rows.dim() - 1)), 0.0)
+
+
+def _unit(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps / 2

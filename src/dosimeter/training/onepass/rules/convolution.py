@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions of one to three dimensions, with any stride, dilation, groups and padding.
+
+The gradients of all records are the weight gradient of one convolution in which every record
+is a group of its own. Padding that is not zeros comes as an operation before, so it needs no
+rule here; padding="same" is made one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional
+
+from dosimeter.training.onepass.entries import Entry, Rows, linear_entry
+from dosimeter.training.onepass.use import Use, exactly, run
+
+if TYPE_CHECKING:
+    from dosimeter.training.onepass.recorder import Recorder
+
+_FEW = 64
+"""With so few places or less, a linear map on the patches is faster than groups."""
+
+Sizes = int | list[int] | tuple[int, ...]
+
+
+def convolve(
+    recorder: Recorder,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> Any:
+    """The rule for `conv1d`, `conv2d` and `conv3d`."""
+    size = weight.dim() - 2
+    batched = input.dim() == weight.dim() and recorder.by_record(input)
+    if not batched or not recorder.known(weight, bias):
+        return NotImplemented
+    stride, dilation = _sizes(stride, size), _sizes(dilation, size)
+    if isinstance(padding, str):
+        input, padding = _padded(input, weight, dilation, padding), 0
+    options = (stride, _sizes(padding, size), dilation, groups)
+    use = recorder.use(weight, bias)
+    return run(_Convolve, recorder.anchor, input, *recorder.plain(weight, bias), options, use)
+
+
+class _Convolve(Function):
+    """A convolution without a gradient of its weight, which is written down instead."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        _: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        options: tuple[Any, ...],
+        use: Use,
+    ) -> Tensor:
+        ctx.save_for_backward(input, weight)
+        ctx.options, ctx.use = options, use
+        stride, padding, dilation, groups = options
+        still = [0] * len(stride)
+        return torch.convolution(
+            *_same_type(input, weight, bias), stride, padding, dilation, False, still, groups
+        )
+
+    @staticmethod
+    @exactly
+    def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
+        input, weight = ctx.saved_tensors
+        stride, padding, dilation, groups = ctx.options
+        ctx.use.begin()
+        if ctx.use.weight is not None:
+            full = input.detach().to(weight.dtype), backprops.to(weight.dtype)
+            ctx.use.add(ctx.use.weight, _entry(*full, weight, ctx.options))
+        if ctx.use.bias is not None:
+            ctx.use.add(ctx.use.bias, backprops.flatten(2).sum(2, dtype=ctx.use.bias.dtype))
+        back = None
+        if ctx.needs_input_grad[1]:
+            dtype, still = backprops.dtype, [0] * len(stride)
+            back = torch.ops.aten.convolution_backward(
+                backprops, input.to(dtype), weight.to(dtype), None, stride, padding, dilation,
+                False, still, groups, [True, False, False],
+            )[0].to(input.dtype)  # fmt: skip
+        return None, back, None, None, None, None
+
+
+def _entry(input: Tensor, backprops: Tensor, weight: Tensor, options: tuple[Any, ...]) -> Entry:
+    """The gradients of the weight, by the road that was fastest for such sizes."""
+    stride, padding, dilation, groups = options
+    records, size = len(input), len(stride)
+    shape = weight.shape[2:]
+    if shape.numel() == 1 and groups == 1 and stride == [1] * size and not any(padding):
+        return _linear(input.flatten(2), backprops)
+    if size == 2 and groups == 1 and backprops.shape[2:].numel() <= _FEW:
+        patches = functional.unfold(
+            input, tuple(shape), dilation=dilation, padding=padding, stride=stride
+        )
+        return _linear(patches, backprops)
+    sizes = (records * weight.shape[0], *weight.shape[1:])
+    rows: Tensor = torch.ops.aten.convolution_backward(
+        backprops.reshape(1, -1, *backprops.shape[2:]),
+        input.reshape(1, -1, *input.shape[2:]),
+        weight.new_empty(sizes),
+        None, stride, padding, dilation, False, [0] * size, records * groups, [False, True, False],
+    )[1]  # fmt: skip
+    return Rows(rows.view(records, -1))
+
+
+def _linear(patches: Tensor, backprops: Tensor) -> Entry:
+    """A convolution as a linear map on the patch at each place."""
+    return linear_entry(patches.transpose(1, 2), backprops.flatten(2).transpose(1, 2))
+
+
+def _padded(input: Tensor, weight: Tensor, dilation: list[int], padding: str) -> Tensor:
+    """The input with the zeros of padding="same", which may be more on one side."""
+    if padding == "valid":
+        return input
+    pads: list[int] = []
+    for length, step in zip(reversed(weight.shape[2:]), reversed(dilation), strict=True):
+        total = step * (length - 1)
+        pads.extend([total // 2, total - total // 2])
+    return functional.pad(input, pads)
+
+
+def _sizes(value: Sizes, size: int) -> list[int]:
+    if isinstance(value, int):
+        return [value] * size
+    return list(value) * (size if len(value) == 1 else 1)
+
+
+def _same_type(
+    input: Tensor, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """What autocast would make of the arguments; the low-level convolution is not in its list."""
+    kind = input.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    return input.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
