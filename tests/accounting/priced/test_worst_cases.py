@@ -10,6 +10,7 @@ from scipy.stats import binom
 import dosimeter as dm
 from adversaries import player
 from adversaries.observer import seen_of
+from dosimeter.accounting.priced import verify
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
 from dosimeter.accounting.priced.losses import single_loss
 from dosimeter.attack import FiniteMechanism
@@ -23,7 +24,15 @@ BACKWARD = FiniteMechanism((-1.0,), (0.05,))
 PLANNED = dm.Gaussian(30.0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(autouse=True)
+def builder_alone(monkeypatch, tmp_path_factory):
+    """Nothing is confirmed a second time here: what is built must hold by itself."""
+    monkeypatch.setenv("DOSIMETER_CACHE", str(tmp_path_factory.getbasetemp() / "unconfirmed"))
+    monkeypatch.setattr(verify, "most_quanta", lambda menu: menu.quanta)
+    monkeypatch.setattr(verify, "reached", lambda ladder: 0.0)
+
+
+@pytest.fixture
 def planned():
     """Makes odometers of one menu that expect 200 runs."""
     return lambda: dm.Odometer(DELTA, menu=[PLANNED], plan=(PLANNED, 200))
