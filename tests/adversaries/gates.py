@@ -151,8 +151,8 @@ def draw_priced(seed):
     for cost in dict.fromkeys(costs):
         price = rng.choice([1, 1, 2, 3]) if bundles else 1
         # About what an exact accountant would sell for the whole budget, or some more.
-        more = rng.choice([1.2, 1.2, 4.0])
-        runs = max(1, math.floor(more * ruler.affordable(cost) * price / quanta))
+        runs = math.floor(1.2 * ruler.affordable(cost) * price / quanta)
+        runs = max(runs, rng.choice([1, 1, 2, 7]))
         bundles.append((cost, runs, price))
     rises = sorted(rng.random() for _ in range(quanta))
     readings = (0.0, *(epsilon * (0.3 + 0.7 * rise) for rise in rises))

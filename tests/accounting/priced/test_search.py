@@ -8,6 +8,7 @@ failure prints the script that shows it; run it with PYTHONPATH=tests. `python -
 import pytest
 
 from adversaries import search
+from dosimeter.accounting.priced import verify
 
 
 def none_passes_delta(size, seeds, *, turns=24):
@@ -28,6 +29,15 @@ def test_no_player_reaches_more_than_v_at_random_prices(first):
 
 @pytest.mark.parametrize("first", range(0, 50, 10))
 def test_no_adversary_passes_the_delta_of_a_random_gate(first):
+    none_passes_delta("small", range(first, first + 10))
+
+
+@pytest.mark.parametrize("first", [0, 10])
+def test_nor_of_one_that_was_not_confirmed_a_second_time(first, monkeypatch, tmp_path):
+    """The builder must be right by itself, or the second computation is the only one."""
+    monkeypatch.setenv("DOSIMETER_CACHE", str(tmp_path))
+    monkeypatch.setattr(verify, "most_quanta", lambda menu: menu.quanta)
+    monkeypatch.setattr(verify, "reached", lambda ladder: 0.0)
     none_passes_delta("small", range(first, first + 10))
 
 

@@ -8,7 +8,9 @@ import pytest
 from scipy.stats import binom
 
 import dosimeter as dm
+from adversaries import player
 from adversaries.observer import seen_of
+from dosimeter.accounting.priced import verify
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
 from dosimeter.accounting.priced.losses import single_loss
 from dosimeter.attack import FiniteMechanism
@@ -17,6 +19,23 @@ DELTA = 1e-6
 
 BACKWARD = FiniteMechanism((-1.0,), (0.05,))
 """Its one rare output is e times as likely for whom it speaks against: only adding costs."""
+
+
+PLANNED = dm.Gaussian(30.0)
+
+
+@pytest.fixture(autouse=True)
+def builder_alone(monkeypatch, tmp_path_factory):
+    """Nothing is confirmed a second time here: what is built must hold by itself."""
+    monkeypatch.setenv("DOSIMETER_CACHE", str(tmp_path_factory.getbasetemp() / "unconfirmed"))
+    monkeypatch.setattr(verify, "most_quanta", lambda menu: menu.quanta)
+    monkeypatch.setattr(verify, "reached", lambda ladder: 0.0)
+
+
+@pytest.fixture
+def planned():
+    """Makes odometers of one menu that expect 200 runs."""
+    return lambda: dm.Odometer(DELTA, menu=[PLANNED], plan=(PLANNED, 200))
 
 
 def hockey_sticks(cost, count, epsilon):
@@ -53,7 +72,7 @@ class TestTheOtherDirection:
 class TestTheOtherPart:
     """Menu and mixture stand side by side, so their deltas must sum to no more than delta."""
 
-    COST, STRANGER = dm.Gaussian(30.0), dm.Gaussian(40.0)
+    COST, STRANGER = PLANNED, dm.Gaussian(40.0)
 
     def test_what_a_menu_takes_the_mixture_has_not(self):
         gate = dm.Filter(2.0, DELTA, menu=[self.COST])
@@ -63,8 +82,8 @@ class TestTheOtherPart:
         alone.spend(self.STRANGER)
         assert gate.epsilon >= alone.epsilon * (1 - 1e-9)
 
-    def test_what_a_ladder_takes_the_mixture_has_not(self):
-        gate = dm.Odometer(DELTA, menu=[self.COST], plan=(self.COST, 200))
+    def test_what_a_ladder_takes_the_mixture_has_not(self, planned):
+        gate = planned()
         left = DELTA - gate.menu.delta
         gate.spend(self.STRANGER)
         alone = dm.Odometer(left)
@@ -82,6 +101,25 @@ class TestTheOtherPart:
         menu = Menu(9.0, share * DELTA, 1, (Item(self.COST, 1, 1),))
         with pytest.raises(ValueError, match="menu must be made for a budget within"):
             dm.Filter(9.0, DELTA, menu=menu)
+
+
+class TestTheLadder:
+    def test_reads_the_rung_of_what_was_bought(self, planned):
+        gate, mixture = planned(), dm.Odometer(0.05 * DELTA)
+        lower = 0
+        for _ in range(60):
+            gate.spend(PLANNED, 5)
+            mixture.spend(PLANNED, 5)
+            state = gate.state()
+            rung = state["readings"][gate.menu.quanta - state["quanta_left"]]
+            assert gate.epsilon >= min(rung, mixture.epsilon * (1 - 1e-6))
+            lower += rung < mixture.epsilon
+        assert lower > 30
+
+    def test_is_within_its_part_and_nearly_uses_it_up(self, planned):
+        gate = planned()
+        reached = player.stopping(gate.menu, gate.state()["readings"], turns=gate.menu.quanta)
+        assert 0.8 * gate.menu.delta <= reached <= gate.menu.delta
 
 
 class TestTheCounter:
