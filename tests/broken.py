@@ -107,7 +107,7 @@ def clipping_off_for_one_layer(patch):
 
 
 def one_record_never_clipped(patch):
-    """One of a thousand: no mean or variance shows it."""
+    """Up to eight of all: no mean or variance shows it."""
     real = clipping.SampleClipper.sums
 
     def sums(self, size):
