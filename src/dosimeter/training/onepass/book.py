@@ -15,8 +15,8 @@ from torch import Tensor
 
 from dosimeter.training.onepass.entries import Entry, Rows
 
-MARGIN = 2.0**-17
-"""By how much a norm is rounded up: what 2,048 squares can lose, added in eight lanes."""
+MARGIN = 2.0**-18
+"""By how much a norm is rounded up: what 1,024 squares can lose, added in eight lanes."""
 
 CHUNK = 1024
 """How many records are added up in single precision before double takes over."""

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-BLOCK = 2048
+BLOCK = 1024
 """Squares are added in single precision within blocks of this length, in double beyond."""
 
 WIDE = 2**20
