@@ -4,15 +4,22 @@
 from __future__ import annotations
 
 import itertools
+import time
 import tracemalloc
 import warnings
 
 import dosimeter as dm
 from benchmarks.measure import Result, best_seconds
+from dosimeter.accounting.priced import make_menu, verify
 from dosimeter.accounting.weights import DEFAULT_ORDERS
 
 DISTINCT = 300
 STEP = dm.SampledGaussian(512 / 50000, 1.0)
+MENUS = {
+    "one item": ([STEP], 7.0),
+    "four noises": ([dm.SampledGaussian(0.01, noise) for noise in (1.0, 1.2, 1.5, 2.0)], 5.0),
+    "rate 1e-4 at epsilon 0.1": ([dm.SampledGaussian(1e-4, noise) for noise in (1.0, 2.0)], 0.1),
+}
 
 
 def run() -> list[Result]:
@@ -28,6 +35,12 @@ def run() -> list[Result]:
         Result.at_most("a million spends", seconds, 10, "s"),
         Result.at_most("memory they add", growth / 1024, 64, "KiB"),
         Result.at_most("new sampled Gaussian, 54 orders", _new_mechanism() * 1e3, 3, "ms"),
+        *[
+            Result.at_most(
+                f"confirming a menu, {name}, over making it", _confirming(*menu), 2, "times"
+            )
+            for name, menu in MENUS.items()
+        ],
     ]
 
 
@@ -88,6 +101,15 @@ def _a_million_spends() -> tuple[float, float]:
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return seconds, max(0, after - before)
+
+
+def _confirming(costs: list[dm.Cost], epsilon: float) -> float:
+    """Seconds of the checker over those of the builder alone."""
+    began = time.perf_counter()
+    menu = make_menu(costs, epsilon, 1e-6)
+    both = time.perf_counter() - began
+    checking = best_seconds(lambda: verify.most_quanta(menu), repeats=2)
+    return checking / (both - checking)
 
 
 def _new_mechanism() -> float:

@@ -8,7 +8,7 @@ import pathlib
 from matplotlib.figure import Figure
 
 import dosimeter as dm
-from dosimeter.accounting.priced.losses import Direction
+from dosimeter.accounting.priced.items import Direction
 from dosimeter.accounting.priced.menu import Losses, lattice_level, make_menu
 
 RATE, EPSILON, DELTA = 512 / 50000, 7.096, 0.9e-6

@@ -14,7 +14,7 @@ SOURCE = pathlib.Path(dosimeter.__file__).parent
 MAY_IMPORT = {
     "rdp": {"rdp"},
     "accounting": {"rdp", "accounting"},
-    "attack": {"rdp", "accounting", "attack"},
+    "attack": {"rdp", "accounting", "compare", "training", "attack"},
     "data": {"data"},
     "compare": {"rdp", "accounting", "compare"},
     "ledger": {"rdp", "accounting", "ledger"},

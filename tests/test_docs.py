@@ -27,7 +27,13 @@ EXEMPT = {
 ELSEWHERE = {"postgresql://ledger@db.example.org/privacy": "sqlite:///team.db"}
 """A server that is not there is played by a file."""
 
-SLOW = ("dosimeter demo", "dosimeter plan", "dosimeter train")
+SLOW = (
+    "dosimeter demo",
+    "dosimeter plan",
+    "dosimeter train",
+    "dosimeter audit",
+    "dosimeter attack noise",
+)
 """Commands that take long; pages with one of them are run with the slow tests."""
 
 

@@ -29,7 +29,7 @@ from experiments.record import PACKAGES, save
 
 FOLDER = pathlib.Path(__file__).parent
 FILES = {"laptop": "results.json", "paper": "paper.json"}
-EXTRA = {"laptop": ("torch", "opacus", "opendp", "kymatio"), "paper": ("torch", "opacus", "opendp")}
+EXTRA = {"laptop": ("torch", "opacus", "kymatio"), "paper": ("torch", "opacus")}
 
 
 def arms(config: dict[str, Any], preset: str) -> dict[str, dict[str, Any]]:

@@ -123,6 +123,17 @@ def test_certified_where_floats_are_coarse(orders, sums):
         assert_certified(mixture.epsilon(sums), exact)
 
 
+@pytest.mark.parametrize("sums", [0.0, 0.3, 5.0])
+def test_weights_a_little_over_one_are_scaled_down(sums):
+    """At order 1.01 a sum of 1 + 9e-10 would lower epsilon by 9e-8."""
+    mixture = Mixture([1.01], [1 + 9e-10], 1e-6)
+    with mp.workdps(60):
+        given_to = ([1.01], [mpf(1)], 1e-6, [sums])
+        assert_certified(mixture.epsilon([sums]), oracles.epsilon(*given_to))
+        assert_certified(mixture.tangent([sums]).epsilon, oracles.epsilon(*given_to))
+        assert_certified(mixture.loss_bound([sums]), oracles.loss_bound(*given_to))
+
+
 @given(order=st.floats(1.05, 500.0), rdp=st.floats(0, 50.0), delta=st.floats(1e-12, 0.5))
 def test_one_order_is_the_tight_conversion(order, rdp, delta):
     """Canonne, Kamath and Steinke 2020, Proposition 12."""

@@ -3,9 +3,8 @@
 import pytest
 
 import dosimeter as dm
-from dosimeter.accounting.priced.losses import Direction
-from dosimeter.accounting.priced.menu import Losses, Menu, lattice_level
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Direction, Item, Menu
+from dosimeter.accounting.priced.menu import Losses, lattice_level
 from dosimeter.attack import FiniteMechanism, Shape, best_buyer, examples, play, strongest
 
 DELTA = 1e-6

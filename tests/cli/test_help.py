@@ -18,7 +18,7 @@ from dosimeter.cli.app import app
 from runs import save_run
 
 PROGRAM = [sys.executable, "-c", "from dosimeter.cli import main; main()"]
-SLOW = {"demo", "plan", "train"}
+SLOW = {"demo", "plan", "train", "audit", "attack noise"}
 TABLE = "compare --delta 1e-6 --noise-multiplier 30 --steps 3 --no-menu".split()
 COLUMNS, LINES = 80, 40
 
@@ -76,7 +76,9 @@ def test_help_names_values_in_plain_words(path):
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=pytest.mark.slow if path[0] in SLOW else (), id="-".join(path))
+        pytest.param(
+            path, marks=pytest.mark.slow if " ".join(path) in SLOW else (), id="-".join(path)
+        )
         for path in WITH_EXAMPLES
     ],
 )

@@ -44,10 +44,20 @@ def test_order_1024_is_exact_and_never_low(rate, noise):
 
 @pytest.mark.parametrize(
     ("rate", "noise", "order"),
-    [(1e-6, 0.3, 1.25), (1e-6, 200, 11.5), (0.01024, 1, 2.5), (0.3, 0.6, 1.75), (0.999, 4, 9.5)],
+    [
+        *[
+            (1e-6, 0.3, 1.25),
+            (1e-6, 200, 11.5),
+            (0.01024, 1, 2.5),
+            (0.3, 0.6, 1.75),
+            (0.999, 4, 9.5),
+        ],
+        (1e-24, 0.25, 1.5),
+    ],
 )
 def test_orders_between_are_tight_and_never_low(rate, noise, order):
-    with mp.workdps(50):
+    # The moment exceeds 1 by about the square of the rate.
+    with mp.workdps(50 + round(-2 * math.log10(rate))):
         value = dm.SampledGaussian(rate, noise).rdp([order])[0]
         excess = relative_excess(value, oracles.sampled_gaussian_rdp(rate, noise, order))
     assert 0 <= excess < 2e-9
@@ -63,6 +73,16 @@ def test_orders_between_on_a_wide_grid(rate, noise):
         for order, value in zip(orders, dm.SampledGaussian(rate, noise).rdp(orders), strict=True):
             excess = relative_excess(value, oracles.sampled_gaussian_rdp(rate, noise, order))
             assert 0 <= excess < 2e-9
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.2, 0.29])
+@pytest.mark.parametrize("rate", [1e-20, 1e-24, 1e-30, 1e-60])
+def test_tiny_rates_do_not_cancel_between_whole_orders(rate, noise):
+    """A Rényi curve does not fall, and lies below the chord of its whole orders."""
+    cost = dm.SampledGaussian(rate, noise)
+    for order in (2.25, 3.5, 7.75):
+        below, above = cost.rdp([math.floor(order), math.ceil(order)])
+        assert below * (1 - 1e-9) <= cost.rdp([order])[0] <= above
 
 
 def test_small_noise_falls_back_to_a_sound_chord():

@@ -183,6 +183,15 @@ def bare(build):
     return make
 
 
+def apart(left, right):
+    """Whether two releases of 500 numbers are not the same noise.
+
+    On a grid of millions of points two of them meet by chance once in a hundred times, five once
+    in 10**13.
+    """
+    return len(set(left) & set(right)) < 5
+
+
 @pytest.mark.parametrize("steps", [0, 1])
 def test_after_a_fork_parent_and_child_share_no_noise(bare, steps):
     """A child that kept its parent's key would draw the very same numbers."""
@@ -202,7 +211,7 @@ def test_after_a_fork_parent_and_child_share_no_noise(bare, steps):
     os.waitpid(child, 0)
     mine = noise_of_a_step(parts, released)
     assert theirs.startswith("[")
-    assert not set(mine) & {float(number) for number in theirs.strip("[]").split(",")}
+    assert apart(mine, [float(number) for number in theirs.strip("[]").split(",")])
 
 
 def test_a_resumed_run_never_repeats_noise(bare):
@@ -213,9 +222,9 @@ def test_a_resumed_run_never_repeats_noise(bare):
     for _ in range(2):
         second, again = bare()
         second.engine.load_state_dict(state)
-        assert not set(noise_of_a_step(second, again)) & set(going_on)
+        assert apart(noise_of_a_step(second, again), going_on)
     first.engine.load_state_dict(state)
-    assert not set(noise_of_a_step(first, released)) & set(going_on)
+    assert apart(noise_of_a_step(first, released), going_on)
 
 
 def test_a_checkpoint_holds_no_randomness(build, train):

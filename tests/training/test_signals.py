@@ -1,5 +1,6 @@
 """Signals are paid for first, exact on public data, and noisy as claimed on private data."""
 
+import itertools
 import math
 
 import pytest
@@ -10,7 +11,7 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.training import CorrectCount, MeanLoss, correct_count, mean_loss
-from dosimeter.training.signals import discrete_gaussian
+from dosimeter.training.signals import with_noise
 
 
 class Says(nn.Module):
@@ -110,12 +111,27 @@ def test_missing_labels(data):
         correct_count(Says(), TensorDataset(data.tensors[0]), public=True)
 
 
-def test_the_count_has_discrete_gaussian_noise():
+def test_the_count_has_rounded_gaussian_noise():
     """Variance and mean of 4000 draws; fails for a right sampler with probability 1e-6."""
     scale, count, share = 10.0, 4000, 1e-6 / 2
-    draws = torch.tensor([discrete_gaussian(0, scale) for _ in range(count)]).double()
-    # At this scale the variance of the discrete Gaussian is scale^2 to 1e-80.
+    draws = torch.tensor([with_noise(0, scale) for _ in range(count)]).double()
+    # Rounding adds a twelfth to the variance.
     low, high = stats.chi2.ppf([share / 2, 1 - share / 2], count) / count
-    assert low < (draws**2).mean().item() / scale**2 < high
+    assert low < (draws**2).mean().item() / (scale**2 + 1 / 12) < high
     assert abs(draws.mean().item()) * math.sqrt(count) / scale < stats.norm.isf(share / 2)
     assert torch.equal(draws, draws.round())
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0, 1.5])
+def test_a_count_has_the_law_of_a_gaussian_rounded(noise):
+    """So a menu may price it as one; the discrete Gaussian at noise 1 would be 1.92 delta."""
+    count = 4000
+    draws = torch.tensor([with_noise(7, noise) - 7 for _ in range(count)])
+    edges = [-math.inf, -1.5, -0.5, 0.5, 1.5, math.inf]
+    chances = [
+        stats.norm.cdf(high / noise) - stats.norm.cdf(low / noise)
+        for low, high in itertools.pairwise(edges)
+    ]
+    clipped = draws.clamp(-2, 2)
+    seen = [int((clipped == place).sum()) for place in range(-2, 3)]
+    assert stats.chisquare(seen, [count * chance for chance in chances]).pvalue > 1e-6

@@ -21,8 +21,7 @@ from dosimeter.accounting.guarantee import MENU_CONDITIONS, FilterGuarantee, Sta
 from dosimeter.accounting.mixture import Tangent
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.counter import Counter, Purchase
-from dosimeter.accounting.priced.menu import Menu
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.accounting.tally import Tally, charge
 from dosimeter.accounting.weights import budget_orders, budget_weights, plan_weights
 from dosimeter.errors import BudgetExceeded, StateError
@@ -105,8 +104,15 @@ class Filter(Account):
 
     @property
     def remaining(self) -> float:
-        """How far epsilon is from the limit, rounded down."""
-        return max(0.0, (self._limit - self.epsilon) / UP)
+        """How far epsilon is from the limit, rounded down.
+
+        While a menu is open, at least the share of the limit that its unsold quanta are: the
+        mixture beside it reaches the limit long before they are gone.
+        """
+        left = max(0.0, (self._limit - self.epsilon) / UP)
+        if self._counter is None:
+            return left
+        return max(left, self._limit * (self.quanta_left / self._counter.menu.quanta) / UP)
 
     @property
     def menu(self) -> Menu | None:
@@ -138,6 +144,7 @@ class Filter(Account):
         asked = charge(cost, count, self.orders)
         with self._lock:
             if self._counter is not None:
+                cost = self._counter.declared(cost)
                 if self._counter.quote(cost, count) is not None:
                     return True
                 asked = charge(cost, count - self._counter.prepaid.get(cost, 0), self.orders)
@@ -164,6 +171,8 @@ class Filter(Account):
         """The largest count of `cost` that would be admitted now, at most 2**53."""
         one = charge(cost, 1, self.orders)
         with self._lock:
+            if self._counter is not None:
+                cost = self._counter.declared(cost)
             by_mixture = largest(lambda count: self._after(one.times(count)) is not None)
             if self._counter is None:
                 return by_mixture
@@ -240,6 +249,7 @@ class Filter(Account):
         with self._lock:
             if counter.uses(cost, count):
                 return
+            cost = counter.declared(cost)
             purchase = counter.quote(cost, count)
             if purchase is not None:
                 self._buy(purchase)

@@ -19,8 +19,7 @@ from dosimeter.accounting.guarantee import MENU_CONDITIONS, OdometerGuarantee, S
 from dosimeter.accounting.mixture import Mixture
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.counter import Counter
-from dosimeter.accounting.priced.ladder import Ladder
-from dosimeter.accounting.priced.menu import Menu
+from dosimeter.accounting.priced.items import Ladder, Menu
 from dosimeter.accounting.tally import charge
 from dosimeter.accounting.weights import DEFAULT_ORDERS, default_weights
 from dosimeter.errors import BudgetExceeded, StateError
@@ -136,6 +135,8 @@ class Odometer(Account):
         Raises:
             BudgetExceeded: The deltas of the costs would pass `approx_delta`. Nothing changed.
         """
+        if self._counter is not None and isinstance(cost, Cost):
+            cost = self._counter.declared(cost)
         asked = charge(cost, count, self.orders)
         with self._lock:
             purchase = None if self._counter is None else self._counter.quote(cost, count)

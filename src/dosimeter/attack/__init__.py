@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact adversaries against any rule that decides what to admit."""
+"""Exact adversaries against rules, an audit of engines, and the end of weak noise."""
 
+from dosimeter.attack.auditing import Audit, audit, fixed
 from dosimeter.attack.buyer import best_buyer
 from dosimeter.attack.mechanism import FiniteMechanism
 from dosimeter.attack.play import Realised, Step, play
 from dosimeter.attack.search import Shape, strongest
 
-__all__ = ["FiniteMechanism", "Realised", "Shape", "Step", "best_buyer", "play", "strongest"]
+__all__ = [
+    "Audit",
+    "FiniteMechanism",
+    "Realised",
+    "Shape",
+    "Step",
+    "audit",
+    "best_buyer",
+    "fixed",
+    "play",
+    "strongest",
+]

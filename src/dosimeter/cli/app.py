@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dosimeter.cli import attack, budget, compare, demo, outcome, plan, report, train
+from dosimeter.cli import attack, audit, budget, compare, demo, outcome, plan, report, train
 
 app = typer.Typer(
     name="dosimeter",
@@ -21,11 +21,12 @@ for command in (
     demo.demo,
     compare.compare,
     plan.plan,
-    attack.attack,
+    audit.audit,
     train.train,
     report.report,
 ):
     app.command(cls=outcome.Command)(command)
+app.add_typer(attack.app, name="attack")
 app.add_typer(budget.app, name="budget")
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import opendp  # noqa: F401  (signals need it; better to know now than after the first run)
+import cryptography  # noqa: F401  (noise needs it; better to know now than in the first run)
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset

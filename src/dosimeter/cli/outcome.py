@@ -35,14 +35,14 @@ class ExitCode(IntEnum):
 
 EXIT_CODES = """Exit codes: 0 done; 1 something unexpected; 2 wrong usage or values;
 3 refused, over budget or closed, and nothing changed; 4 no such budget, or the name or key
-is taken; 5 the journal does not verify; 6 the database cannot be used now."""
+is taken; 5 the journal, or an audit, does not verify; 6 the database cannot be used now."""
 
 _EXTRAS = {
     "sqlalchemy": "ledger",
     "psycopg": "ledger",
     "torch": "torch",
     "opacus": "torch",
-    "opendp": "torch",
+    "cryptography": "torch",
     "PIL": "torch",
     "safetensors": "torch",
     "filelock": "torch",

@@ -51,7 +51,8 @@ def readers(schedule: Sequence[tuple[Cost, int]], delta: float) -> list[Reader]:
     order = DEFAULT_ORDERS[best]
     # Fewer, larger filters waste less of the last; each must hold one run of everything.
     largest = max(float(cost.rdp([order])[0]) for cost, _ in schedule)
-    size = max(float(total[best]) / 8, largest * (1 + 1e-9))
+    # A whole number of runs fills each exactly, so the last digits must not decide if it fits.
+    size = max(float(total[best]) / 8, largest) * (1 + 1e-9)
 
     def curve() -> Gate:
         with warnings.catch_warnings():

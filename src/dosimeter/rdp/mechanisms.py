@@ -30,8 +30,9 @@ _SMALLEST = 1e-300
 class Gaussian(Cost):
     """The Gaussian mechanism; `noise_multiplier` is standard deviation over sensitivity.
 
-    Also right for the discrete Gaussian, whose cost is no larger (Canonne, Kamath and
-    Steinke 2020, Theorem 4). D_a = a / (2 noise_multiplier^2) (Mironov 2017, Prop. 7).
+    Also right for the discrete Gaussian, whose Rényi cost is no larger (Canonne, Kamath and
+    Steinke 2020, Theorem 4), but not on a menu, which prices the loss distribution
+    (docs/sharp-edges.md). D_a = a / (2 noise_multiplier^2) (Mironov 2017, Prop. 7).
     """
 
     noise_multiplier: float
@@ -50,6 +51,8 @@ class Gaussian(Cost):
 @dataclass(frozen=True)
 class Laplace(Cost):
     """The Laplace mechanism; `scale` is the noise scale over sensitivity.
+
+    The discrete Laplace costs more: charge it as PureDp(1 / scale).
 
     D_a = log(a e^{be} + b e^{-ae}) - log(2a - 1), over b, with b = a - 1 and e = 1/scale
     (Mironov 2017, Prop. 6).

@@ -115,8 +115,11 @@ class SampledGaussian(Cost):
         """log(1 - q + q e^{t/s - 1/2s^2}), the loss at noise t standard deviations."""
         q, s = self._rate, self.noise_multiplier
         shift = t / s - 0.5 / s / s
-        far = math.log(q) + shift + np.log1p((1 - q) / q * np.exp(-np.maximum(shift, 30.0)))
-        return np.where(shift > 30, far, np.log1p(q * np.expm1(np.minimum(shift, 30.0))))
+        total = math.log(q) + shift
+        # Each form where it neither cancels nor overflows: a tiny rate needs the middle one.
+        far = total + np.log1p((1 - q) * np.exp(-np.maximum(total, 30.0)))
+        near = np.where(shift < 1, q * np.expm1(np.minimum(shift, 1.0)), np.exp(total) - q)
+        return np.where(total > 30, far, np.log1p(np.where(total > 30, 0.0, near)))
 
 
 @dataclass(frozen=True)

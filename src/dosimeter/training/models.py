@@ -40,6 +40,11 @@ class GradSampling(StrEnum):
     GHOST = "ghost"
     EXPANDED_WEIGHTS = "ew"
 
+    @classmethod
+    def _missing_(cls, value: object) -> GradSampling:
+        names = ", ".join(repr(str(mode)) for mode in cls)
+        raise ValueError(f"grad_sampling must be one of {names}, got {value!r}")
+
 
 def wrap(
     model: nn.Module, mode: GradSampling, *, max_grad_norm: float, loss_reduction: str

@@ -27,8 +27,12 @@ class Once:
         return {"quanta": 7}
 
 
+def anything(found):
+    """Confirms whatever it is given."""
+
+
 def ask(compute, **edit):
-    return cache.remembered("menu", COSTS, {**KEY, **edit}, compute)
+    return cache.remembered("menu", COSTS, {**KEY, **edit}, compute, anything)
 
 
 def test_what_was_computed_is_found_again(place):
@@ -42,7 +46,7 @@ def test_other_parameters_are_another_entry(monkeypatch):
     compute = Once()
     ask(compute)
     ask(compute, epsilon=1.0000000000000002)
-    cache.remembered("menu", [dm.Gaussian(10.000000000000002)], KEY, compute)
+    cache.remembered("menu", [dm.Gaussian(10.000000000000002)], KEY, compute, anything)
     monkeypatch.setattr(dm, "__version__", "9.9.9")
     ask(compute)
     assert compute.calls == 4
@@ -121,7 +125,7 @@ def test_without_a_home_there_is_no_folder(monkeypatch):
 def test_costs_of_ones_own_are_not_kept(place):
     compute = Once()
     for _ in range(2):
-        cache.remembered("menu", [FiniteMechanism((1.0,), (0.1,))], KEY, compute)
+        cache.remembered("menu", [FiniteMechanism((1.0,), (0.1,))], KEY, compute, anything)
     assert compute.calls == 2
     assert not place.exists()
 
@@ -133,3 +137,25 @@ def test_a_filter_from_the_cache_is_the_same(place):
         k: v for k, v in two.state().items() if k not in apart
     }
     assert len(list(place.iterdir())) == 1
+
+
+@pytest.mark.parametrize("edit", [{"quanta": 10**9}, {"delta": 1e-3}, {"bundles": [[10**9, 1]]}])
+def test_a_poisoned_file_with_a_right_checksum_is_not_believed(place, edit):
+    honest = dm.Filter(1.0, 1e-6, menu=COSTS)
+    (path,) = place.iterdir()
+    kept = json.loads(path.read_text())
+    content = {**kept["content"], **edit}
+    poisoned = {**kept, "content": content, "checksum": cache._digest([kept["key"], content])}
+    path.write_text(json.dumps(poisoned))
+    assert dm.Filter(1.0, 1e-6, menu=COSTS).state() == honest.state()
+    assert json.loads(path.read_text()) == kept
+
+
+def test_nor_is_a_poisoned_ladder(place):
+    honest = dm.Odometer(1e-6, menu=COSTS, plan=(COSTS[0], 20))
+    (path,) = place.iterdir()
+    kept = json.loads(path.read_text())
+    content = {**kept["content"], "readings": [0.9 * r for r in kept["content"]["readings"]]}
+    poisoned = {**kept, "content": content, "checksum": cache._digest([kept["key"], content])}
+    path.write_text(json.dumps(poisoned))
+    assert dm.Odometer(1e-6, menu=COSTS, plan=(COSTS[0], 20)).state() == honest.state()

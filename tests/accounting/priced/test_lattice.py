@@ -7,8 +7,9 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
+from dosimeter.accounting.priced.items import Direction
 from dosimeter.accounting.priced.lattice import LatticeError, Measure, Runs, step_of
-from dosimeter.accounting.priced.losses import Direction, single_loss
+from dosimeter.accounting.priced.losses import single_loss
 from dosimeter.attack import FiniteMechanism
 
 REMOVE, ADD = Direction.REMOVE, Direction.ADD

@@ -8,10 +8,9 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
-from dosimeter.accounting.priced.ladder import Ladder, make_ladder
-from dosimeter.accounting.priced.losses import Direction
-from dosimeter.accounting.priced.menu import Losses, Menu, lattice_level
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
+from dosimeter.accounting.priced.ladder import make_ladder
+from dosimeter.accounting.priced.menu import Losses, lattice_level
 from dosimeter.accounting.priced.table import Bundle, stopping_value
 from dosimeter.attack import FiniteMechanism
 from dosimeter.attack.play import gate_after
@@ -200,6 +199,7 @@ def test_a_cost_beyond_the_lattice_is_refused_in_words():
         dm.Odometer(DELTA, menu=[dm.Gaussian(0.2)])
 
 
+@pytest.mark.slow
 def test_a_rare_event_at_a_small_rate_is_within_delta():
     """Some output above t; the reading after 969 runs of noise 0.6 once allowed 1.34 delta."""
     first, second = dm.SampledGaussian(1e-5, 0.8), dm.SampledGaussian(1e-5, 0.6)

@@ -8,8 +8,9 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
+from dosimeter.accounting.priced.items import Direction
 from dosimeter.accounting.priced.lattice import LatticeError, Measure, Runs
-from dosimeter.accounting.priced.losses import Direction, single_loss
+from dosimeter.accounting.priced.losses import single_loss
 from dosimeter.accounting.priced.table import Bundle, ValueTable, stopping_value
 
 LEVEL = 10

@@ -13,7 +13,7 @@ import time
 import pytest
 
 import dosimeter as dm
-from dosimeter.accounting.priced.losses import Direction
+from dosimeter.accounting.priced.items import Direction
 from dosimeter.accounting.priced.menu import Losses, lattice_level
 from dosimeter.accounting.priced.rates import items_at
 

@@ -2,8 +2,9 @@
 """Menus and ladders kept on disk, so that the seconds they take are spent once.
 
 A file is named by a digest of everything that went into it: costs, budget, version of the
-library and of the format. It carries a checksum over that and over its content. Whatever is
-missing, cut short, edited or of another version counts as absent and is computed again; a
+library and of the format. It carries a checksum over that and over its content, and what it
+promises is confirmed again when it is read. Whatever is missing, cut short, edited, of another
+version or not confirmed counts as absent and is computed again; a
 folder that cannot be written only costs the time. DOSIMETER_CACHE names another folder, and
 an empty value turns the cache off.
 """
@@ -42,9 +43,21 @@ def folder() -> pathlib.Path | None:
 
 
 def remembered(
-    kind: str, costs: Sequence[Cost], more: dict[str, Any], compute: Callable[[], dict[str, Any]]
+    kind: str,
+    costs: Sequence[Cost],
+    more: dict[str, Any],
+    compute: Callable[[], dict[str, Any]],
+    require: Callable[[dict[str, Any]], object],
 ) -> dict[str, Any]:
-    """What `compute` gives for these parameters, from disk if it is there whole."""
+    """What `compute` gives for these parameters, from disk if it is there whole and confirmed.
+
+    Args:
+        kind: What is kept, a menu or a ladder.
+        costs: The costs it is made of.
+        more: The other parameters.
+        compute: Makes it anew.
+        require: Raises if what was found does not hold: a checksum can be computed by anyone.
+    """
     try:
         plain = [to_plain(cost) for cost in costs]
     except TypeError:
@@ -58,7 +71,12 @@ def remembered(
     path = place / f"{kind}-{digest[:32]}.json"
     found = _read(path, key)
     if found is not None:
-        return found
+        try:
+            require(found)
+        except (KeyError, TypeError, ValueError):
+            pass
+        else:
+            return found
     content = compute()
     _write(path, {"key": key, "content": content, "checksum": _digest([key, content])})
     return content

@@ -8,10 +8,11 @@ so a spend is exact and costs the same after a million others.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import NamedTuple
 
-from dosimeter.accounting.priced.menu import Menu
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.rdp import Cost
 
 
@@ -49,9 +50,19 @@ class Counter:
         self.prepaid: dict[Cost, int] = {}
         self._items = {item.cost: item for item in menu.items}
 
+    def declared(self, cost: Cost) -> Cost:
+        """The declared cost that this one is but for its last digits, else the cost itself.
+
+        Four units in the last place, as another order of computing the same number may leave:
+        the prices are rounded up by far more.
+        """
+        if cost in self._items:
+            return cost
+        return next((known for known in self._items if _alike(known, cost)), cost)
+
     def item(self, cost: Cost) -> Item | None:
         """The item that `cost` is, or None for a stranger."""
-        return self._items.get(cost)
+        return self._items.get(self.declared(cost))
 
     def quote(self, cost: Cost, count: int) -> Purchase | None:
         """The purchase that `count` runs need; None if they cannot be had."""
@@ -93,3 +104,14 @@ class Counter:
             return 0
         bundles = self.quanta // item.price if self.open else 0
         return self.prepaid.get(cost, 0) + bundles * item.steps
+
+
+def _alike(one: Cost, two: Cost) -> bool:
+    if type(one) is not type(two) or not dataclasses.is_dataclass(one):
+        return False
+    names = [field.name for field in dataclasses.fields(one)]
+    pairs = [(getattr(one, name), getattr(two, name)) for name in names]
+    return all(
+        isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 4 * math.ulp(a)
+        for a, b in pairs
+    )

@@ -15,21 +15,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from dosimeter.accounting.priced.losses import Direction, single_loss, symmetric
+from dosimeter.accounting.priced import verify
+from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
+from dosimeter.accounting.priced.losses import single_loss, symmetric
 from dosimeter.accounting.priced.menu import (
     Losses,
-    Menu,
     checked,
     harmless,
     lattice_level,
     least_epsilon,
     most_runs,
 )
-from dosimeter.accounting.priced.rates import Item, items_at
+from dosimeter.accounting.priced.rates import items_at
 from dosimeter.accounting.priced.table import Bundle, ValueTable, stopping_value
 from dosimeter.rdp import Cost
 from dosimeter.rounding import at_most
@@ -55,19 +56,7 @@ _FAR = 150.0
 _PLACES = 64
 _TRIES = 12
 _ENOUGH = 0.98
-
-
-@dataclass(frozen=True)
-class Ladder:
-    """A menu, and the epsilon that holds after each number of its quanta.
-
-    Attributes:
-        menu: The items; its epsilon is the last reading.
-        readings: Epsilon after 0, 1, ... quanta, rounded up.
-    """
-
-    menu: Menu
-    readings: tuple[float, ...]
+_RAISED = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05)
 
 
 def make_ladder(costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | None) -> Ladder:
@@ -86,7 +75,26 @@ def make_ladder(costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | No
     certified = _within(delta, guess, _bundles(items, losses), planned is not None)
     # Twelve digits cover the rounding of losses and readings in the value.
     readings = tuple(reading * (1 + 1e-12) for reading in certified)
-    return Ladder(Menu(readings[-1], delta, len(readings) - 1, tuple(items)), readings)
+    return _confirmed(Ladder(Menu(readings[-1], delta, len(readings) - 1, tuple(items)), readings))
+
+
+def _confirmed(built: Ladder) -> Ladder:
+    """The ladder, its readings raised until the checker, whose grid is coarser, confirms them.
+
+    Raises:
+        ValueError: Builder and checker do not agree about it.
+    """
+    verify.require_delta(built.menu)
+    for raised in _RAISED:
+        readings = tuple(reading * (1 + raised) for reading in built.readings)
+        ladder = Ladder(replace(built.menu, epsilon=readings[-1]), readings)
+        if verify.reached(ladder) <= ladder.menu.delta:
+            return ladder
+    raise ValueError(
+        "menu must be confirmed by a second computation, got readings that it puts more than "
+        f"{_RAISED[-1]:.0%} higher. Leave the smallest and the largest cost out, or use an "
+        "odometer without a menu."
+    )
 
 
 def _bundles(items: Sequence[Item], losses: Losses) -> list[list[Bundle]]:

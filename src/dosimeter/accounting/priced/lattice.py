@@ -26,9 +26,6 @@ FINE = 2.5e-4
 UNIT = 2.0**-53
 """Relative error of one rounding."""
 
-CELL_ERROR = 2e-10
-"""Relative error that the probability of a cell may have; the largest seen is 6e-11."""
-
 _ENOUGH_POINTS = 2000
 _TOO_MANY_POINTS = 8_000
 _POINTS_PER_DEVIATION = 48
@@ -202,27 +199,35 @@ def spread(
     lo: int,
     mass_p: FloatArray,
     mass_q: FloatArray,
-    beyond: tuple[float, float] = (0.0, 0.0),
+    error: FloatArray,
+    beyond: tuple[float, float, float] = (0.0, 0.0, 0.0),
 ) -> Measure:
     """A measure from the probabilities of cells [(lo + i), (lo + i + 1)] * step in both worlds.
 
     Each cell's mass goes to its two ends so that mass and mean of u = e^-loss are kept: a spread
-    of u, which dominates. So does that of what lies `beyond` the last cell, whose ends are the
-    last point and infinity. Probabilities may be wrong by CELL_ERROR of themselves: twice that is
-    moved from the lower to the upper end, and the whole raised by it.
+    of u, which dominates. Of the last triple, what lies beyond the last cell, the ends are the
+    last point and infinity. Where probabilities may be wrong, twice that is moved from the lower
+    to the upper end, and the mass raised by it.
+
+    Args:
+        level: The lattice.
+        lo: The lower end of the first cell.
+        mass_p: Probability of each cell in the first world.
+        mass_q: Probability of each cell in the second.
+        error: What `mass_p`, and `mass_q` times e^loss, may each be wrong by.
+        beyond: Both probabilities and the error of what is above the last cell.
     """
     step = step_of(level)
     index = lo + np.arange(len(mass_p), dtype=np.float64)
     width = -math.expm1(-step)
     gap = np.exp(-index * step) * width
     lower = (mass_q - mass_p * np.exp(-(index + 1) * step)) / gap
-    lower = np.clip(lower - mass_p * (2.5 * CELL_ERROR / width), 0.0, mass_p)
+    lower = np.clip(lower - 2.5 * error / width, 0.0, mass_p)
     p = np.zeros(len(mass_p) + 1)
     p[:-1] += lower
-    p[1:] += mass_p - lower
-    tail_p, tail_q = beyond
-    kept = max(0.0, tail_q * math.exp((lo + len(mass_p)) * step) - 2.5 * CELL_ERROR * tail_p)
-    kept = min(kept, tail_p)
+    p[1:] += mass_p + 2 * error - lower
+    tail_p, tail_q, tail_error = beyond
+    kept = tail_q * math.exp((lo + len(mass_p)) * step) - 2.5 * tail_error
+    kept = min(max(0.0, kept), tail_p)
     p[-1] += kept
-    inf = (tail_p - kept) * (1 + 2 * CELL_ERROR) + 1e-24
-    return Measure(level, lo, p * (1 + 2 * CELL_ERROR), inf, 0.0)
+    return Measure(level, lo, p, tail_p - kept + 2 * tail_error + 1e-24, 8 * UNIT)

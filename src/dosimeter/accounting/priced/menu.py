@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
+from dosimeter.accounting.priced import verify
+from dosimeter.accounting.priced.items import Direction, Item, Menu
 from dosimeter.accounting.priced.lattice import FINE, Measure, Runs, step_of
-from dosimeter.accounting.priced.losses import (
-    LARGEST_LOSS,
-    Direction,
-    single_loss,
-    symmetric,
-)
-from dosimeter.accounting.priced.rates import Item, items_at, lowered
+from dosimeter.accounting.priced.losses import LARGEST_LOSS, single_loss, symmetric
+from dosimeter.accounting.priced.rates import items_at, lowered
 from dosimeter.accounting.priced.table import Bundle, ValueTable, grid
 from dosimeter.rdp import Cost
 from dosimeter.rounding import at_most, exact
@@ -41,26 +38,10 @@ _REACH = 3.0
 
 _SHORT = 4
 _TURNS = 40
+_DISAGREEMENT = 0.05
 _LOSS_OF_CAPACITY = 0.02
 _LOSS_OF_A_PAIR = 0.01
 """Shares of its quanta that the whole menu, or one other item, may cost the nominal one."""
-
-
-@dataclass(frozen=True)
-class Menu:
-    """Items and the number of quanta that keep every adaptive use of them within (epsilon, delta).
-
-    Attributes:
-        epsilon: The budget.
-        delta: What the worst adaptive adversary may reach.
-        quanta: How many quanta may be spent in all.
-        items: What they buy; the nominal mechanism first.
-    """
-
-    epsilon: float
-    delta: float
-    quanta: int
-    items: tuple[Item, ...]
 
 
 class Losses:
@@ -139,14 +120,32 @@ def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
         grain=step_of(losses.level) / epsilon,
     )
     items = harmless(items, losses, epsilon, delta)
-    quanta = capacity(items, losses, epsilon, delta)
+    built = Menu(epsilon, delta, capacity(items, losses, epsilon, delta), tuple(items))
+    quanta = _confirmed(built)
     for item in items:
         if item.price > quanta:
             raise ValueError(
                 f"menu must hold costs within the budget, got {item.cost} at {item.price} of "
                 f"{quanta} quanta; leave it out and spend it off the menu"
             )
-    return Menu(epsilon, delta, quanta, tuple(items))
+    return replace(built, quanta=quanta)
+
+
+def _confirmed(menu: Menu) -> int:
+    """The quanta that the checker confirms as well; its grid is coarser, so a few may be lost.
+
+    Raises:
+        ValueError: Builder and checker do not agree about the menu.
+    """
+    verify.require_delta(menu)
+    quanta = verify.most_quanta(menu)
+    if quanta < (1 - _DISAGREEMENT) * menu.quanta - 1:
+        raise ValueError(
+            f"menu must be confirmed by a second computation, got {menu.quanta} quanta of which "
+            f"it confirms {quanta}. Leave the smallest and the largest cost out, or use a gate "
+            "without a menu."
+        )
+    return quanta
 
 
 def checked(costs: Sequence[Cost]) -> Sequence[Cost]:

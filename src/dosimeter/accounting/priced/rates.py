@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from dosimeter.accounting.priced.items import Item
 from dosimeter.rdp import Cost
 
 _IN_USE = 4
@@ -24,20 +24,6 @@ _MIXED = 0.006
 _ALONE = 0.0005
 _ROUGHNESS = 4.0
 """What the lattice adds to the variance of each quantum, in these units."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """`steps` runs of `cost` are bought together for `price` quanta."""
-
-    cost: Cost
-    steps: int
-    price: int
-
-    @property
-    def per_run(self) -> float:
-        """Quanta that one run costs if the whole bundle is used."""
-        return self.price / self.steps
 
 
 def exchange(cost: Cost, quantum: float, run: float, quanta: float) -> tuple[Item, float]:

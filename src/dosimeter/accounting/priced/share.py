@@ -14,9 +14,10 @@ from typing import Any
 from dosimeter import arguments
 from dosimeter.accounting.priced.cache import FORMAT, remembered
 from dosimeter.accounting.priced.counter import Counter
-from dosimeter.accounting.priced.ladder import Ladder, make_ladder
-from dosimeter.accounting.priced.menu import Menu, checked, make_menu
-from dosimeter.accounting.priced.rates import Item
+from dosimeter.accounting.priced.items import Item, Ladder, Menu
+from dosimeter.accounting.priced.ladder import make_ladder
+from dosimeter.accounting.priced.menu import checked, make_menu
+from dosimeter.accounting.priced.verify import require_ladder, require_menu
 from dosimeter.errors import StateError
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
@@ -36,11 +37,7 @@ def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
     """The menu of some costs for its share of a budget, or a menu made for such a budget."""
     share = delta * MENU_SHARE
     if isinstance(menu, Menu):
-        if not (menu.epsilon <= epsilon and menu.delta <= share):
-            raise ValueError(
-                f"menu must be made for a budget within ({epsilon!r}, {share!r}), got "
-                f"({menu.epsilon!r}, {menu.delta!r})"
-            )
+        require_menu(_within(menu, epsilon, share))
         return menu
     costs = checked(listed(menu))
     plain = remembered(
@@ -48,8 +45,19 @@ def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
         costs,
         {"epsilon": epsilon, "delta": share},
         lambda: _described(make_menu(costs, epsilon, share)),
+        lambda found: require_menu(_within(_with_costs(found, costs), epsilon, share)),
     )
     return _with_costs(plain, costs)
+
+
+def _within(menu: Menu, epsilon: float, delta: float) -> Menu:
+    """The menu, if it is made for a budget no larger than this one."""
+    if not (menu.epsilon <= epsilon and menu.delta <= delta):
+        raise ValueError(
+            f"menu must be made for a budget within ({epsilon!r}, {delta!r}), got "
+            f"({menu.epsilon!r}, {menu.delta!r})"
+        )
+    return menu
 
 
 def _described(menu: Menu) -> dict[str, Any]:
@@ -64,8 +72,20 @@ def _described(menu: Menu) -> dict[str, Any]:
 
 def _with_costs(plain: Mapping[str, Any], costs: Sequence[Cost]) -> Menu:
     bundles = zip(costs, plain["bundles"], strict=True)
-    items = tuple(Item(cost, steps, price) for cost, (steps, price) in bundles)
-    return Menu(plain["epsilon"], plain["delta"], plain["quanta"], items)
+    items = tuple(
+        Item(cost, arguments.count("steps", steps), arguments.count("price", price))
+        for cost, (steps, price) in bundles
+    )
+    return _menu(plain, items)
+
+
+def _menu(plain: Mapping[str, Any], items: tuple[Item, ...]) -> Menu:
+    return Menu(
+        arguments.positive("menu epsilon", plain["epsilon"]),
+        arguments.open_unit("menu delta", plain["delta"]),
+        arguments.count("quanta", plain["quanta"]),
+        items,
+    )
 
 
 def ladder_for(
@@ -74,10 +94,7 @@ def ladder_for(
     """The ladder of some costs for its share of delta, or one made for such a share."""
     share = delta * LADDER_SHARE
     if isinstance(menu, Ladder):
-        if not menu.menu.delta <= share:
-            raise ValueError(
-                f"menu must be made for a delta of at most {share!r}, got {menu.menu.delta!r}"
-            )
+        require_ladder(_at_most(menu, share))
         return menu
     costs, planned = checked(listed(menu)), None
     if plan is not None:
@@ -92,14 +109,32 @@ def ladder_for(
         made = make_ladder(costs, share, plan)
         return {**_described(made.menu), "readings": list(made.readings)}
 
-    plain = remembered("ladder", costs, {"delta": share, "plan": planned}, compute)
-    return Ladder(_with_costs(plain, costs), tuple(plain["readings"]))
+    plain = remembered(
+        "ladder",
+        costs,
+        {"delta": share, "plan": planned},
+        compute,
+        lambda found: require_ladder(_at_most(_ladder(_with_costs(found, costs), found), share)),
+    )
+    return _ladder(_with_costs(plain, costs), plain)
+
+
+def _at_most(ladder: Ladder, delta: float) -> Ladder:
+    """The ladder, if it is made for no more than this delta."""
+    if not ladder.menu.delta <= delta:
+        raise ValueError(
+            f"menu must be made for a delta of at most {delta!r}, got {ladder.menu.delta!r}"
+        )
+    return ladder
 
 
 def read_ladder(fields: Mapping[str, Any]) -> Ladder:
     """The ladder of a saved state; ValueError, TypeError or KeyError if it has none."""
-    menu = read_menu(fields["menu"])
-    readings = tuple(arguments.non_negative("readings", value) for value in fields["readings"])
+    return _ladder(read_menu(fields["menu"]), fields)
+
+
+def _ladder(menu: Menu, plain: Mapping[str, Any]) -> Ladder:
+    readings = tuple(arguments.non_negative("readings", value) for value in plain["readings"])
     if not (len(readings) == menu.quanta + 1 and list(readings) == sorted(readings)):
         raise ValueError(f"readings must rise from 0 to {menu.quanta} quanta, got {readings[:3]}")
     return Ladder(menu, readings)
@@ -137,12 +172,7 @@ def read_menu(plain: Mapping[str, Any]) -> Menu:
     )
     if not items or len({item.cost for item in items}) != len(items):
         raise ValueError(f"menu must hold every cost once, got {plain['items']!r}")
-    return Menu(
-        arguments.positive("menu epsilon", plain["epsilon"]),
-        arguments.open_unit("menu delta", plain["delta"]),
-        arguments.count("quanta", plain["quanta"]),
-        items,
-    )
+    return _menu(plain, items)
 
 
 def counter_state(counter: Counter) -> dict[str, Any]:

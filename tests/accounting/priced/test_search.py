@@ -1,0 +1,49 @@
+"""Gates at random against adversaries at work: nothing reaches more than its delta.
+
+Whatever is reached is a lower bound on the truth, by code that shares nothing with the tables. A
+failure prints the script that shows it; run it with PYTHONPATH=tests. `python -m adversaries.search
+10000` goes through many more gates, and may be interrupted.
+"""
+
+import pytest
+
+from adversaries import search
+
+
+def none_passes_delta(size, seeds, *, turns=24):
+    """Judges the gates of some seeds; most of them must have been made."""
+    made = 0
+    for seed in seeds:
+        verdict, found = search.judged(seed, size=size, turns=turns)
+        if found is not None:
+            made += 1
+            assert found.ratio <= search.SLACK, f"{verdict}\n{found.script}"
+    assert made >= len(seeds) // 2
+
+
+@pytest.mark.parametrize("first", range(0, 50, 10))
+def test_no_player_reaches_more_than_v_at_random_prices(first):
+    none_passes_delta("priced", range(first, first + 10))
+
+
+@pytest.mark.parametrize("first", range(0, 50, 10))
+def test_no_adversary_passes_the_delta_of_a_random_gate(first):
+    none_passes_delta("small", range(first, first + 10))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 3000, 50))
+def test_nor_at_thousands_of_prices(first):
+    none_passes_delta("priced", range(first, first + 50))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 1600, 20))
+def test_nor_of_hundreds_of_gates(first):
+    none_passes_delta("small", range(first, first + 20), turns=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 40, 4))
+def test_nor_of_gates_with_long_menus(first):
+    none_passes_delta("any", range(first, first + 4), turns=60)

@@ -1,0 +1,138 @@
+"""What a menu must not forget: the other direction, the other part of delta, the far tail.
+
+Each claim is held against a lower bound on the truth (tests/adversaries), not against our own code.
+"""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import dosimeter as dm
+from adversaries.observer import seen_of
+from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
+from dosimeter.accounting.priced.losses import single_loss
+from dosimeter.attack import FiniteMechanism
+
+DELTA = 1e-6
+
+BACKWARD = FiniteMechanism((-1.0,), (0.05,))
+"""Its one rare output is e times as likely for whom it speaks against: only adding costs."""
+
+
+def hockey_sticks(cost, count, epsilon):
+    """Of `count` runs of a mechanism with two outputs, in both directions, by the binomial."""
+    (p, q), _ = [(float(p), float(q)) for p, q in cost.worlds()]
+    k = np.arange(count + 1)
+    forth, back = binom.pmf(k, count, p), binom.pmf(k, count, q)
+    e = np.exp(epsilon)
+    return np.maximum(forth - e * back, 0).sum(), np.maximum(back - e * forth, 0).sum()
+
+
+class TestTheOtherDirection:
+    def test_is_counted_by_a_menu(self):
+        gate = dm.Filter(4.0, DELTA, menu=[BACKWARD])
+        most = gate.affordable(BACKWARD)
+        forth, back = hockey_sticks(BACKWARD, most, 4.0)
+        assert forth < back <= DELTA
+        assert hockey_sticks(BACKWARD, most + 2, 4.0)[1] > DELTA
+
+    def test_is_counted_by_a_ladder(self):
+        """A reading that knows one direction only would give ten delta away."""
+        cost, runs, delta = FiniteMechanism((-0.8, 0.7), (0.1, 0.15)), 6, 1e-4
+        assert seen_of([(cost, runs)], 3.44, delta, ["ADD"]) > 9 * delta
+        assert seen_of([(cost, runs)], 3.44, delta, ["REMOVE"]) < 0.5 * delta
+        try:
+            gate = dm.Odometer(delta, menu=[cost], plan=(cost, runs))
+        except ValueError as error:
+            assert "that an odometer can read" in str(error)  # noqa: PT017
+        else:
+            gate.spend(cost, runs)
+            assert seen_of([(cost, runs)], gate.epsilon, delta) <= delta
+
+
+class TestTheOtherPart:
+    """Menu and mixture stand side by side, so their deltas must sum to no more than delta."""
+
+    COST, STRANGER = dm.Gaussian(30.0), dm.Gaussian(40.0)
+
+    def test_what_a_menu_takes_the_mixture_has_not(self):
+        gate = dm.Filter(2.0, DELTA, menu=[self.COST])
+        left = DELTA - gate.menu.delta
+        gate.spend(self.STRANGER)
+        alone = dm.Filter(2.0, left)
+        alone.spend(self.STRANGER)
+        assert gate.epsilon >= alone.epsilon * (1 - 1e-9)
+
+    def test_what_a_ladder_takes_the_mixture_has_not(self):
+        gate = dm.Odometer(DELTA, menu=[self.COST], plan=(self.COST, 200))
+        left = DELTA - gate.menu.delta
+        gate.spend(self.STRANGER)
+        alone = dm.Odometer(left)
+        alone.spend(self.STRANGER)
+        assert gate.epsilon >= alone.epsilon * (1 - 1e-9)
+
+    @pytest.mark.parametrize("share", [0.951, 0.99, 1.0])
+    def test_a_ladder_of_more_than_its_part_is_refused(self, share):
+        menu = Menu(9.0, share * DELTA, 1, (Item(self.COST, 1, 1),))
+        with pytest.raises(ValueError, match="menu must be made for a delta of at most"):
+            dm.Odometer(DELTA, menu=Ladder(menu, (0.0, 9.0)))
+
+    @pytest.mark.parametrize("share", [0.901, 1.0])
+    def test_a_menu_of_more_than_its_part_is_refused(self, share):
+        menu = Menu(9.0, share * DELTA, 1, (Item(self.COST, 1, 1),))
+        with pytest.raises(ValueError, match="menu must be made for a budget within"):
+            dm.Filter(9.0, DELTA, menu=menu)
+
+
+class TestTheCounter:
+    ITEMS = (Item(dm.Gaussian(200.0), 10, 1), Item(dm.Laplace(500.0), 3, 2))
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_takes_the_price_of_every_bundle_begun(self, seed):
+        """Runs of all sizes, in turn: what was sold never exceeds what was paid for."""
+        rng = np.random.default_rng(seed)
+        menu = Menu(3.0, 0.8 * DELTA, 40, self.ITEMS)
+        gates = (
+            dm.Filter(3.0, DELTA, menu=menu),
+            dm.Odometer(DELTA, menu=Ladder(menu, (0.0,) + (3.0,) * 40)),
+        )
+        runs = dict.fromkeys(self.ITEMS, 0)
+        while True:
+            item, count = self.ITEMS[rng.integers(2)], int(rng.integers(1, 35))
+            if not gates[0].admits(item.cost, count):
+                break
+            runs[item] += count
+            due = sum(item.price * -(-n // item.steps) for item, n in runs.items())
+            if due > menu.quanta:
+                break
+            for gate in gates:
+                gate.spend(item.cost, count)
+                assert menu.quanta - gate.state()["quanta_left"] >= due
+        assert not all(gate.standing.menu and gate.state()["quanta_left"] > 20 for gate in gates)
+
+
+class TestTheFarTail:
+    """Losses beyond those of interest are not forgotten."""
+
+    @pytest.mark.parametrize("reach", [0.3, 2.0, 600.0])
+    @pytest.mark.parametrize("direction", Direction)
+    @pytest.mark.parametrize(
+        "cost", [dm.SampledGaussian(1e-3, 0.5), dm.SampledGaussian(0.3, 0.7), dm.Gaussian(0.9)]
+    )
+    def test_no_mass_is_lost(self, cost, direction, reach):
+        measure = single_loss(cost, direction, 0, reach)
+        assert measure.mass >= 1
+        x = (measure.lo + np.arange(len(measure.p))) * measure.step
+        for epsilon in (0.0, 0.1, 0.25):
+            gain = -np.expm1(-np.maximum(x - epsilon, 0.0))
+            claimed = (float(gain @ measure.p) + measure.inf) * (1 + measure.rel)
+            assert claimed >= seen_of([(cost, 1)], epsilon, 1e-9, directions=(direction.name,))
+
+
+def test_few_runs_with_a_long_tail_keep_their_delta():
+    """The first menu found to be false: 64 runs were sold, of which 17 delta could be had."""
+    cost = dm.SampledGaussian(1e-4, 0.5)
+    gate = dm.Filter(0.1, 1e-6, menu=[cost])
+    most = gate.affordable(cost)
+    assert seen_of([(cost, most)], 0.1, 1e-6) <= 1e-6
+    assert seen_of([(cost, 64)], 0.1, 1e-6) > 16e-6
