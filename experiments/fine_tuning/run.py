@@ -98,7 +98,6 @@ def run_arm(
         callbacks=[lambda _, e: tell(e.epoch, arm["epochs"], f"{e.accuracy:.4f}")],
         progress=False,
         seed=seed,
-        grad_sampling="ghost",
         physical_batch_size=arm["physical_batch_size"],
     )
     return {

@@ -114,7 +114,7 @@ def test_the_mode_of_gradients_is_one_that_training_has(tmp_path):
     path = tmp_path / "config.toml"
     for mode in GradSampling:
         write_config(path, training={"grad_sampling": str(mode)})
-        assert read_config(path).training.grad_sampling == mode
+        assert read_config(path)[0].training.grad_sampling == mode
     write_config(path, training={"grad_sampling": "magic"})
     with pytest.raises(ValueError, match=r"training\.grad_sampling must"):
         read_config(path)

@@ -63,7 +63,7 @@ def test_packed_sequences_in_another_order(build):
 
 def test_ghost_norms_of_sequences(build):
     model = nn.Sequential(nn.Unflatten(1, (3, 2)), nn.Linear(2, 4), nn.Flatten(), nn.Linear(12, 2))
-    with pytest.raises(ValueError, match="hooks"):
+    with pytest.raises(ValueError, match="onepass"):
         one_step(build(model=model, grad_sampling="ghost"))
 
 
@@ -85,6 +85,30 @@ def test_a_weight_used_outside_its_layer(build, snapshot, mode):
     with pytest.raises(TicketError, match="by its own layer only"):
         one_step(parts)
     assert torch.equal(before[0], snapshot(parts)[0][0])
+
+
+class ChannelsLast(nn.Module):
+    """Images as files have them, channels last: convolutions keep that layout in memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        hidden = self.second(self.first(x.permute(0, 3, 1, 2)).relu())
+        return self.head(hidden.mean((2, 3)))
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_channels_last_in_memory(build, mode):
+    images = TensorDataset(torch.randn(200, 6, 6, 3), torch.randint(0, 2, (200,)))
+    parts = build(dataset=images, model=ChannelsLast(), grad_sampling=mode)
+    with pytest.raises(TicketError, match="in memory"):
+        one_step(parts)
+    parts = build(dataset=images, model=ChannelsLast())
+    one_step(parts)
+    assert parts.engine.steps == 1
 
 
 @pytest.mark.parametrize("mode", ["hooks", "ew"])

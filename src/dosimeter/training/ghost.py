@@ -74,7 +74,8 @@ class GhostClipper(Clipper):
         if self.compares():
             true = self._norm_of(value.loss.loss_per_sample.flatten()[0])
             found = self._passes(value.loss)
-            refusals.require_same_norm(float(self._model.per_sample_gradient_norms[0]), true)
+            measured = float(self._model.per_sample_gradient_norms[0])
+            refusals.require_same_norm(measured, true, self.norm)
         else:
             found = self._passes(value.loss)
         if not finite(found):

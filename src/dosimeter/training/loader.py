@@ -80,9 +80,8 @@ class PrivateLoader:
             chosen = records[start : start + self.physical_batch_size]
             last = start + self.physical_batch_size >= len(records)
             self._optimizer.receive(ticket, Piece(size=len(chosen), last=last))
-            batch = read(self.dataset, chosen, self._collate)
-            self._optimizer.hand_out(batch)
-            yield batch
+            # No name is given to the batch: it would live on while the next one is read.
+            yield self._optimizer.hand_out(read(self.dataset, chosen, self._collate))
 
 
 def steps_per_epoch(settings: StepSettings) -> int:

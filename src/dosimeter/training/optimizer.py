@@ -143,9 +143,10 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._clipper.forget(piece.size)
         self._buffers.start()
 
-    def hand_out(self, batch: Any) -> None:
-        """Lets the clipper see what the loop is given."""
+    def hand_out(self, batch: Any) -> Any:
+        """The batch that the loop is given, after the clipper has seen it."""
         self._clipper.hand_out(batch)
+        return batch
 
     def step_on_nothing(self, ticket: Ticket) -> None:
         """The step of a logical batch without records: noise alone."""

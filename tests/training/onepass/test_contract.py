@@ -179,6 +179,9 @@ CASES = {
         )
         for mode in ("circular", "reflect", "replicate")
     },
+    "conv2d, channels last": (
+        lambda: nn.Conv2d(3, 4, 3), lambda: (torch.randn(RECORDS, 12, 12, 3).permute(0, 3, 1, 2),),
+    ),
     "conv3d": (lambda: nn.Conv3d(2, 3, 2, padding=(1, 0, 1)), image(2, 5, 4, 5)),
     "transposed conv": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2), image(3, 4, 4)),
     "embedding": (lambda: nn.Embedding(7, 4), words(6)),

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-BLOCK = 2048
+BLOCK = 1024
 """Squares are added in single precision within blocks of this length, in double beyond."""
 
 WIDE = 2**20
@@ -202,12 +202,15 @@ def linear_entry(inputs: Tensor, backprops: Tensor) -> Entry:
 def row_squares(rows: Tensor) -> Tensor:
     """The squared norm of each row, added up in blocks so that rounding stays small."""
     rows = rows.contiguous()  # added in eight lanes, as the margin of a norm has it
-    length = rows.shape[1]
-    whole = length - length % BLOCK
-    if not whole:
+    records, length = rows.shape
+    if length <= BLOCK:
         return _squares(rows)
-    squares = _squares(rows[:, :whole].reshape(len(rows), -1, BLOCK)).sum(1)
-    return squares.add_(_squares(rows[:, whole:])) if whole < length else squares
+    blocks = -(-length // BLOCK)
+    if length % blocks == 0:
+        return _squares(rows.view(records, blocks, -1)).sum(1)
+    whole = length - length % BLOCK
+    squares = _squares(rows[:, :whole].reshape(records, -1, BLOCK)).sum(1)
+    return squares.add_(_squares(rows[:, whole:]))
 
 
 def _squares(rows: Tensor) -> Tensor:
