@@ -252,7 +252,8 @@ class Filter(Account):
             cost = counter.declared(cost)
             purchase = counter.quote(cost, count)
             if purchase is not None:
-                self._buy(purchase)
+                if purchase.bundles:
+                    self._buy(purchase)
                 counter.take(purchase)
                 return
             wanted = count - counter.prepaid.get(cost, 0)

@@ -147,7 +147,7 @@ def test_a_poisoned_file_with_a_right_checksum_is_not_believed(place, edit):
     content = {**kept["content"], **edit}
     poisoned = {**kept, "content": content, "checksum": cache._digest([kept["key"], content])}
     path.write_text(json.dumps(poisoned))
-    assert dm.Filter(1.0, 1e-6, menu=COSTS).state() == honest.state()
+    assert dm.Filter(1.0, 1e-6, menu=COSTS).menu == honest.menu
     assert json.loads(path.read_text()) == kept
 
 
@@ -158,4 +158,5 @@ def test_nor_is_a_poisoned_ladder(place):
     content = {**kept["content"], "readings": [0.9 * r for r in kept["content"]["readings"]]}
     poisoned = {**kept, "content": content, "checksum": cache._digest([kept["key"], content])}
     path.write_text(json.dumps(poisoned))
-    assert dm.Odometer(1e-6, menu=COSTS, plan=(COSTS[0], 20)).state() == honest.state()
+    again = dm.Odometer(1e-6, menu=COSTS, plan=(COSTS[0], 20)).state()
+    assert again["readings"] == honest.state()["readings"]
