@@ -1,5 +1,6 @@
 """The checker of menus and ladders: right where the truth is known, and not to be talked over."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,18 @@ class TestTheTruth:
         exact = gaussian_delta(np.sqrt(quanta * steps) / noise, epsilon)
         found = value(epsilon, (dm.Gaussian(noise), steps, 1), quanta=quanta, delta=exact)
         assert exact <= found <= 1.05 * exact
+
+    @pytest.mark.parametrize(
+        ("steps", "mu"), [(6_128_978, 0.72), (6_700_000, 0.75), (400_000, 0.72)]
+    )
+    def test_powers_do_not_lose_a_small_delta(self, steps, mu):
+        """At delta 1e-12 the rounding of a transform in doubles once hid half of it."""
+        exact = gaussian_delta(mu, 4.99)
+        assert 1e-12 < exact < 1e-10
+        item = Item(dm.Gaussian(np.sqrt(steps) / mu), steps, 1)
+        menu = Menu(4.99, exact * 1.1, 1, (item,))
+        found = verify._sum(menu, item, 1, Direction.REMOVE).profile(np.array([4.99]))[0]
+        assert exact <= found * verify._ROUNDING <= 1.1 * exact
 
     @pytest.mark.parametrize(
         ("rate", "noise", "runs", "epsilon"),
@@ -123,6 +136,34 @@ class TestRefusals:
         fields = {k: v for k, v in state.items() if k not in ("kind", "version", "checksum")}
         with pytest.raises(dm.StateError, match="second computation confirms"):
             dm.Filter.from_state(seal("filter", fields))
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            {"quanta": math.inf},
+            {"quanta": math.nan},
+            {"quanta": 2**80},
+            {"items": ()},
+            {"items": (Item(dm.Gaussian(35.0), 1, 1), Item(dm.Gaussian(35.0), 1, 2))},
+            *[{"items": (Item(dm.Gaussian(35.0), *odd),)} for odd in ((1, -1), (-1, 1), (0, 1))],
+            *[{"items": (Item(dm.Gaussian(35.0), *odd),)} for odd in ((1, 0), (1, 1e-9))],
+            {"epsilon": math.nan},
+            {"epsilon": -1.0},
+        ],
+    )
+    def test_a_menu_of_such_numbers_as_no_menu_has_is_none(self, edit):
+        """A price of -1 once sold without end."""
+        with pytest.raises((TypeError, ValueError)):
+            dm.Filter(1.0, 1.2 * DELTA, menu=replace(self.MENU, **edit))
+
+    @pytest.mark.parametrize(
+        "readings", [(0.0, math.nan), (0.0, -1.0), (1.0, 0.5), (0.0,), (0.0, 9.0, 9.0)]
+    )
+    def test_nor_are_such_readings_a_ladder(self, readings):
+        """Not-a-number as the last reading once made all others 0."""
+        menu = replace(self.MENU, quanta=1)
+        with pytest.raises(ValueError, match="readings must"):
+            dm.Odometer(1.2 * DELTA, menu=Ladder(menu, readings))
 
     def test_a_delta_beyond_its_rounding_is_refused(self):
         with pytest.raises(ValueError, match="Use a gate without a menu"):

@@ -24,14 +24,17 @@ from itertools import repeat
 
 import numpy as np
 
+from dosimeter import arguments
 from dosimeter.accounting.priced.items import Direction, Finite, Item, Ladder, Menu
 from dosimeter.rdp import Cost, Gaussian, Laplace, PureDp, SampledGaussian
 from dosimeter.rdp.orders import FloatArray
 
-LEAST_DELTA = 1e-12
-"""Below it the rounding of a transform is no longer small beside delta."""
+LEAST_DELTA = 1e-12 if np.finfo(np.longdouble).eps < 2e-19 else 1e-7
+"""Below it the rounding of a transform is no longer small beside delta; doubles have more of it."""
 
-_ROUNDING = 1 + 1e-7
+_ROUNDING = 1 + 1e-3
+"""Covers the rounding of the transform: 3e-4 at the smallest delta and millions of runs."""
+
 _POINTS = 1200
 _REACH = 3.0
 """Losses beyond this many times the largest reading are spread between there and infinity."""
@@ -88,7 +91,7 @@ def most_quanta(menu: Menu) -> int:
     ways = [_values(menu, reading, way) for reading, way in zip(readings, Direction, strict=True)]
     quanta = -1
     for values in zip(*ways, strict=True):
-        if not max(values) <= menu.delta:
+        if not all(value <= menu.delta for value in values):
             break
         quanta += 1
     return max(0, quanta)
@@ -116,16 +119,17 @@ def _most_alone(menu: Menu, item: Item) -> int:
 
 def reached(ladder: Ladder) -> float:
     """What an adversary reaches who buys what she likes and stops when she likes."""
-    last = 0.0
+    worst = 0.0
     for way in Direction:
         *_, value = _values(ladder.menu, reversed(ladder.readings), way)
-        last = max(last, value)
-    return last
+        worst = value if not value <= worst else worst
+    return worst
 
 
 @lru_cache(maxsize=64)
 def require_menu(menu: Menu) -> None:
     """Raises ValueError unless every adaptive use of the menu is confirmed to be within delta."""
+    _require_numbers(menu)
     require_delta(menu)
     most = most_quanta(menu)
     if most < menu.quanta:
@@ -139,6 +143,13 @@ def require_menu(menu: Menu) -> None:
 @lru_cache(maxsize=64)
 def require_ladder(ladder: Ladder) -> None:
     """Raises ValueError unless the readings are confirmed for whoever stops at the worst moment."""
+    _require_numbers(ladder.menu)
+    readings = [arguments.non_negative("readings", reading) for reading in ladder.readings]
+    if not (len(readings) == ladder.menu.quanta + 1 and readings == sorted(readings)):
+        raise ValueError(
+            f"readings must rise over 0 to {ladder.menu.quanta} quanta, got {len(readings)} that "
+            f"begin with {readings[:3]}"
+        )
     require_delta(ladder.menu)
     value = reached(ladder)
     if not value <= ladder.menu.delta:
@@ -146,6 +157,19 @@ def require_ladder(ladder: Ladder) -> None:
             f"readings must hold by a second computation with delta {ladder.menu.delta!r}, got "
             f"ones that need {value!r}. Make the ladder again from its costs."
         )
+
+
+def _require_numbers(menu: Menu) -> None:
+    """Raises unless the menu is made of such numbers as a menu has."""
+    arguments.positive("menu epsilon", menu.epsilon)
+    arguments.open_unit("menu delta", menu.delta)
+    arguments.count("quanta", menu.quanta)
+    for item in menu.items:
+        arguments.count("steps", item.steps)
+        arguments.count("price", item.price)
+    costs = [item.cost for item in menu.items]
+    if not costs or len(set(costs)) != len(costs):
+        raise ValueError(f"menu must hold every cost once, got {costs}")
 
 
 def require_delta(menu: Menu) -> None:
@@ -351,11 +375,12 @@ def _power(one: _Sum, runs: int, outside: float) -> _Sum:
     size = next_fast_len(max(points, len(one.p)), real=True)
     # Around its mean a loss has small phases, whose powers lose nothing.
     centre = round(float(one.p @ np.arange(len(one.p))) / float(one.p.sum()))
-    ring = np.zeros(size)
+    # A power multiplies the rounding of its base, hence the longest floats that there are.
+    ring = np.zeros(size, dtype=np.longdouble)
     ring[: len(one.p)] = one.p
     powered = irfft(rfft(np.roll(ring, -centre)) ** runs, size)
     start = first - runs * (one.first + centre)
-    p = np.maximum(np.roll(powered, -(start % size))[:points], 0.0)
+    p = np.maximum(np.roll(powered, -(start % size))[:points], 0.0).astype(np.float64)
     inf = -math.expm1(runs * math.log1p(-one.inf)) if one.inf < 1 else 1.0
     return _Sum(one.step, first, p, inf + outside)
 
