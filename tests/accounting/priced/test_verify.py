@@ -85,7 +85,7 @@ class TestTheTruth:
     def test_laplace_noise_is_never_less_than_its_first_run(self, delta):
         found = value(0.4, (dm.Laplace(2.0), 1, 1), quanta=1, delta=delta)
         exact = -np.expm1((0.4 - 0.5) / 2)
-        assert exact <= found <= 1.001 * exact
+        assert exact <= found <= 1.003 * exact
 
     def test_few_outcomes_are_enumerated_and_more_agree_with_it(self):
         cost = FiniteMechanism((1.2, -0.3), (0.01, 0.2))
@@ -94,7 +94,7 @@ class TestTheTruth:
         assert exact <= twice <= 1.01 * exact
 
     def test_runs_beyond_counting_are_worth_everything_at_once(self):
-        assert value(1.0, (dm.Gaussian(10.0), 10**9, 1), quanta=3) == pytest.approx(1, rel=1e-6)
+        assert value(1.0, (dm.Gaussian(10.0), 10**9, 1), quanta=3) == pytest.approx(1, rel=3e-3)
         huge = Menu(1.0, DELTA, 10**9, (Item(dm.Gaussian(10.0), 1, 1),))
         assert 4 <= verify.most_quanta(huge) <= 5
 
