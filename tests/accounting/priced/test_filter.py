@@ -291,6 +291,7 @@ class TestBadMenus:
         [
             ([], ValueError, "at least one cost"),
             ([NOMINAL, NOMINAL], ValueError, "a cost twice"),
+            ([dm.Gaussian(100.0 + i) for i in range(41)], ValueError, "at most 40 costs"),
             ([NOMINAL, 3.0], TypeError, "costs such as"),
             (NOMINAL, TypeError, "a list of costs"),
             ("Gaussian", TypeError, "a list of costs"),

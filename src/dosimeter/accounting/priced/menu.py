@@ -25,6 +25,7 @@ from dosimeter.accounting.priced.table import Bundle, ValueTable, grid
 from dosimeter.rdp import Cost
 from dosimeter.rounding import at_most, exact
 
+_MOST_ITEMS = 40
 _QUANTA = 300
 _MOST_QUANTA = 1000
 _PRODUCTS = 80
@@ -156,6 +157,11 @@ def checked(costs: Sequence[Cost]) -> Sequence[Cost]:
             raise TypeError(f"menu must hold costs such as dosimeter.Gaussian, got {cost!r}")
     if len(set(costs)) != len(costs):
         raise ValueError(f"menu must not hold a cost twice, got {list(costs)}")
+    if len(costs) > _MOST_ITEMS:
+        raise ValueError(
+            f"menu must hold at most {_MOST_ITEMS} costs, got {len(costs)}: more take minutes to "
+            "price and leave more bundles unfinished. Declare fewer, further apart."
+        )
     return costs
 
 
