@@ -24,6 +24,9 @@ class RecordLoss:
             is asked for every element, and these are averaged (or added up) for each record;
             an ignored label counts as a loss of zero.
         mean: Whether the losses of the records are averaged.
+
+    Attributes:
+        reduction: "mean" or "sum"; with "none" the losses come one for each record.
     """
 
     def __init__(self, loss_fn: Callable[..., Tensor], *, mean: bool) -> None:
@@ -32,6 +35,7 @@ class RecordLoss:
             self._each = copy.copy(loss_fn)
             self._each.reduction = "none"  # type: ignore[attr-defined]
         self._one_by_one = False
+        self.reduction = "mean" if mean else "sum"
 
     def __call__(self, output: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         records = len(output)
@@ -53,6 +57,8 @@ class RecordLoss:
         # An output that writes a tape needs none here: records are apart by construction.
         plain = [leaves[i].as_subclass(Tensor) for i in rows]
         losses = self._over(one, plain)
+        if self.reduction == "none":
+            return losses
         return losses.mean() if self._mean else losses.sum()
 
     def _over(self, one: Callable[..., Tensor], rows: list[Tensor]) -> Tensor:
