@@ -46,6 +46,8 @@ class RecordLoss:
             if isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == records
         ]
 
+        _refuse_other_places(leaves, rows, records)
+
         def one(*values: Tensor) -> Tensor:
             filled = list(leaves)
             for i, value in zip(rows, values, strict=True):
@@ -55,6 +57,9 @@ class RecordLoss:
             return loss.mean() if self._mean else loss.sum()
 
         # An output that writes a tape needs none here: records are apart by construction.
+        tape = getattr(type(output), "tape", None)
+        if tape is not None:
+            tape.examined = True
         plain = [leaves[i].as_subclass(Tensor) for i in rows]
         losses = self._over(one, plain)
         if self.reduction == "none":
@@ -70,3 +75,14 @@ class RecordLoss:
                 # Not every function can be mapped: this one takes the slow road from now on.
                 self._one_by_one = True
         return torch.stack([one(*row) for row in zip(*rows, strict=True)])
+
+
+def _refuse_other_places(leaves: list[Any], rows: list[int], records: int) -> None:
+    """Raises for a tensor whose records would all be seen by each of them."""
+    for i, leaf in enumerate(leaves):
+        if records > 1 and isinstance(leaf, Tensor) and i not in rows and records in leaf.shape:
+            raise ValueError(
+                f"labels must have the {records} records in the first dimension, got a tensor of "
+                f"shape {tuple(leaf.shape)}. Transpose it, or bind it to the loss function "
+                "(functools.partial) if it is a constant."
+            )
