@@ -85,3 +85,18 @@ def test_a_wrong_number_of_labels_is_an_error():
     loss = RecordLoss(nn.CrossEntropyLoss(), mean=True)
     with pytest.raises((RuntimeError, ValueError, IndexError)):
         loss(torch.randn(RECORDS, 3), torch.zeros(RECORDS - 1, dtype=torch.long))
+
+
+@pytest.mark.parametrize("shape", [(1, RECORDS), (3, RECORDS), (2, 1, RECORDS)])
+def test_records_in_another_dimension_are_refused(shape):
+    """Each record would meet the labels of all."""
+    loss = RecordLoss(nn.MSELoss(), mean=True)
+    with pytest.raises(ValueError, match=r"in the first dimension.*Transpose"):
+        loss(torch.randn(RECORDS, 1), torch.randn(shape))
+    assert loss(torch.randn(1, 1), torch.randn(1, 1)).isfinite()
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_a_constant_of_any_other_shape_passes():
+    loss = RecordLoss(lambda out, y, scale: ((out - y) * scale).sum(), mean=True)
+    assert loss(torch.randn(RECORDS, 1), torch.randn(RECORDS, 1), torch.ones(2, 3)).isfinite()

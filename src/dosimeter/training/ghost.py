@@ -60,7 +60,9 @@ class GhostClipper(Clipper):
     def loss(self, loss_fn: Callable[..., Any]) -> Callable[..., GhostValue]:
         """The loss function whose backward pass clips."""
         # Opacus asks the optimizer to clear gradients between its two passes, and no more.
-        inner = DPLossFastGradientClipping(self._model, self, loss_fn, self.loss_reduction)
+        # Of a loss with shape (B, 1) it would make a table: every record times every factor.
+        each = super().loss(loss_fn)
+        inner = DPLossFastGradientClipping(self._model, self, each, self.loss_reduction)
         return lambda *args, **kwargs: GhostValue(self, inner, args, kwargs)
 
     def zero_grad(self) -> None:

@@ -24,6 +24,9 @@ class RecordLoss:
             is asked for every element, and these are averaged (or added up) for each record;
             an ignored label counts as a loss of zero.
         mean: Whether the losses of the records are averaged.
+
+    Attributes:
+        reduction: "mean" or "sum"; with "none" the losses come one for each record.
     """
 
     def __init__(self, loss_fn: Callable[..., Tensor], *, mean: bool) -> None:
@@ -32,6 +35,7 @@ class RecordLoss:
             self._each = copy.copy(loss_fn)
             self._each.reduction = "none"  # type: ignore[attr-defined]
         self._one_by_one = False
+        self.reduction = "mean" if mean else "sum"
 
     def __call__(self, output: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         records = len(output)
@@ -42,6 +46,8 @@ class RecordLoss:
             if isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == records
         ]
 
+        _refuse_other_places(leaves, rows, records)
+
         def one(*values: Tensor) -> Tensor:
             filled = list(leaves)
             for i, value in zip(rows, values, strict=True):
@@ -51,8 +57,13 @@ class RecordLoss:
             return loss.mean() if self._mean else loss.sum()
 
         # An output that writes a tape needs none here: records are apart by construction.
+        tape = getattr(type(output), "tape", None)
+        if tape is not None:
+            tape.examined = True
         plain = [leaves[i].as_subclass(Tensor) for i in rows]
         losses = self._over(one, plain)
+        if self.reduction == "none":
+            return losses
         return losses.mean() if self._mean else losses.sum()
 
     def _over(self, one: Callable[..., Tensor], rows: list[Tensor]) -> Tensor:
@@ -64,3 +75,14 @@ class RecordLoss:
                 # Not every function can be mapped: this one takes the slow road from now on.
                 self._one_by_one = True
         return torch.stack([one(*row) for row in zip(*rows, strict=True)])
+
+
+def _refuse_other_places(leaves: list[Any], rows: list[int], records: int) -> None:
+    """Raises for a tensor whose records would all be seen by each of them."""
+    for i, leaf in enumerate(leaves):
+        if records > 1 and isinstance(leaf, Tensor) and i not in rows and records in leaf.shape:
+            raise ValueError(
+                f"labels must have the {records} records in the first dimension, got a tensor of "
+                f"shape {tuple(leaf.shape)}. Transpose it, or bind it to the loss function "
+                "(functools.partial) if it is a constant."
+            )

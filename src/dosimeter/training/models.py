@@ -24,6 +24,7 @@ from torch import nn
 from dosimeter.errors import TicketError
 from dosimeter.training import refusals
 from dosimeter.training.onepass import OnePassModule
+from dosimeter.training.onepass.entries import lengths
 from dosimeter.training.onepass.records import happens
 
 COMPARED_ONE_IN = 512
@@ -53,9 +54,7 @@ def wrap(
     if mode is GradSampling.ONEPASS:
         return OnePassModule(model)
     if mode is GradSampling.GHOST:
-        wrapped: Any = GradSampleModuleFastGradientClipping(
-            model, loss_reduction=loss_reduction, max_grad_norm=max_grad_norm
-        )
+        wrapped: Any = _Ghost(model, loss_reduction=loss_reduction, max_grad_norm=max_grad_norm)
         wrapped.NORM_SAMPLERS = {**wrapped.NORM_SAMPLERS, nn.Linear: linear_norms}
     elif mode is GradSampling.EXPANDED_WEIGHTS:
         wrapped = GradSampleModuleExpandedWeights(model, loss_reduction=loss_reduction)
@@ -67,6 +66,15 @@ def wrap(
     return module
 
 
+class _Ghost(GradSampleModuleFastGradientClipping):  # type: ignore[misc]
+    """Opacus' ghost clipping, with factors that are never rounded up by much."""
+
+    def get_clipping_coef(self) -> torch.Tensor:
+        """The factor of each record: zero where it has no normal number."""
+        found: torch.Tensor = super().get_clipping_coef()
+        return found.where(found >= torch.finfo(found.dtype).tiny, 0.0)
+
+
 def linear_norms(
     layer: nn.Linear, activations: list[torch.Tensor], backprops: torch.Tensor
 ) -> dict[nn.Parameter, torch.Tensor]:
@@ -76,13 +84,13 @@ def linear_norms(
     two norms; Opacus takes them by way of a matrix product for each record.
     """
     refusals.require_vectors(backprops.dim())
-    outer = torch.linalg.vector_norm(backprops, dim=1)
-    inner = torch.linalg.vector_norm(activations[0].to(backprops.dtype), dim=1)
+    outer = lengths(backprops)
+    inner = lengths(activations[0].to(backprops.dtype))
     found: dict[nn.Parameter, torch.Tensor] = {}
     for name, norm in (("weight", outer * inner), ("bias", outer)):
         parameter = layer._parameters[name]
         if parameter is not None and parameter.requires_grad:
-            found[parameter] = norm
+            found[parameter] = norm.to(backprops.dtype)
     return found
 
 

@@ -172,5 +172,5 @@ def test_physical_batches_give_the_same_sums():
         grads = [p.grad.flatten().double() * 600 for p in model.parameters()]
         releases.append(torch.cat(grads))
     for release in releases[1:]:
-        # Measured at 3e-6: how the layers round depends on the size of a matrix product.
+        # How the layers round depends on the size of a matrix product.
         assert float((release - releases[0]).norm()) <= 2e-5

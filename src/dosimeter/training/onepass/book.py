@@ -14,16 +14,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dosimeter.training.onepass.entries import Entry, Rows
+from dosimeter.training.onepass.entries import Entry, Rows, hidden
 
 MARGIN = 2.0**-18
 """By how much a norm is rounded up: what 1,024 squares can lose, added in eight lanes."""
 
 CHUNK = 256
 """How many records are added up in single precision before double takes over."""
-
-TINY = 1e-18
-"""Added to every norm, for squares that vanish in single precision."""
 
 
 class Book:
@@ -81,7 +78,8 @@ class Book:
         part = slice(0, self.records) if part is None else part
         squares = sum(entry.squares(part) for entry in self._entries.values())
         assert isinstance(squares, Tensor)
-        return squares.sqrt_().mul_(1 + MARGIN).add_(TINY)
+        values = sum(target.numel() for target in self._entries)
+        return squares.sqrt_().mul_(1 + MARGIN).add_(hidden(values, torch.float32))
 
     @torch.no_grad()
     def clipped_sums(
@@ -134,7 +132,9 @@ class Book:
 
 
 def _rounded_down(factors: Tensor, dtype: torch.dtype) -> Tensor:
-    return (factors * (1 - 2 * torch.finfo(dtype).eps)).to(dtype)
+    found = (factors * (1 - 2 * torch.finfo(dtype).eps)).to(dtype)
+    # Below the smallest normal number rounding is coarse, and might double a factor.
+    return found.where(found >= torch.finfo(dtype).tiny, 0.0)
 
 
 def _leaves(tensor: Tensor) -> list[Tensor]:

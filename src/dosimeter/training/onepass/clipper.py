@@ -52,4 +52,5 @@ class OnePassClipper(Clipper):
                     "penalties into the optimizer's weight_decay, or wrap the operation in a "
                     "function of one batch."
                 )
+        self._model.require_examined()
         return book.clipped_sums(self.parameters, self.norm, float(size) if self.mean else 1.0)

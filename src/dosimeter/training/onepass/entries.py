@@ -8,6 +8,7 @@ same numbers, so that what is measured is what is added.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -78,7 +79,7 @@ class Outer(Entry):
 
     def squares(self, part: slice) -> Tensor:
         """See Entry; the norm of an outer product is the product of the norms."""
-        return row_squares(self._a[part]) * row_squares(self._g[part])
+        return (lengths(self._a[part]) * lengths(self._g[part])).square_()
 
     def sum(self, factors: Tensor, part: slice) -> Tensor:
         """See Entry."""
@@ -114,11 +115,12 @@ class Steps(Entry):
             for tensor in (self._a[part], self._g[part]):
                 full = tensor.double()
                 alike.append(torch.bmm(full, full.transpose(1, 2)))
-            lengths = alike[0].diagonal(dim1=1, dim2=2) * alike[1].diagonal(dim1=1, dim2=2)
+            own = torch.stack([pairs.diagonal(dim1=1, dim2=2) for pairs in alike])
             norms = (alike[0] * alike[1]).sum((1, 2)).clamp_(min=0).sqrt_()
-            lost = lengths.sqrt().sum(1) * (self._a.shape[1] * _unit(self._a.dtype))
+            lost = own.prod(0).sqrt().sum(1) * (self._a.shape[1] * _unit(self._a.dtype))
             if bool((lost <= CANCELS * norms).all()):
-                return (norms + lost).square_()
+                fits = (own < torch.finfo(self._a.dtype).max).all(dim=2).all(dim=0)
+                return (norms + lost).square_().where(fits, math.inf)
             self._written = Rows(self.rows())
         return self._written.squares(part)
 
@@ -211,6 +213,19 @@ def row_squares(rows: Tensor) -> Tensor:
     whole = length - length % BLOCK
     squares = _squares(rows[:, :whole].reshape(records, -1, BLOCK)).sum(1)
     return squares.add_(_squares(rows[:, whole:]))
+
+
+def lengths(rows: Tensor) -> Tensor:
+    """The norm of each row, with room for what vanishes when squared; infinite if too long."""
+    squares, limits = row_squares(rows), torch.finfo(rows.dtype)
+    # A factor times the other vector may be too small for rounding to be fine: not times this.
+    fits = squares.where(squares < limits.max, math.inf)
+    return fits.sqrt_().add_(hidden(rows.shape[1], rows.dtype))
+
+
+def hidden(values: int, dtype: torch.dtype) -> float:
+    """The most that so many values can add to a norm if each has a square that vanishes."""
+    return math.sqrt(torch.finfo(dtype).tiny * values)
 
 
 def _squares(rows: Tensor) -> Tensor:

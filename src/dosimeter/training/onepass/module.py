@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from dosimeter.errors import TicketError
 from dosimeter.training.onepass.book import Book
 from dosimeter.training.onepass.mixing import require_unmixed
 from dosimeter.training.onepass.recorder import Recorder
@@ -37,6 +38,7 @@ class OnePassModule(nn.Module):
         self._passes = 0
         self._seen = 0
         self._given: Any = None
+        self._tape: Tape | None = None
         self._recorder: Recorder | None = None
         for layer in module.modules():
             if isinstance(layer, nn.RNNBase):
@@ -50,7 +52,7 @@ class OnePassModule(nn.Module):
 
     def begin(self, records: int) -> None:
         """Opens a book for the next batch of so many records, and drops the one before."""
-        self._book, self._passes = Book(records), 0
+        self._book, self._passes, self._tape = Book(records), 0, None
 
     def expect(self, batch: Any) -> None:
         """Remembers what the loader gave, for the self-test to compare."""
@@ -71,17 +73,32 @@ class OnePassModule(nn.Module):
         book, self._book, self._given = self._book, None, None
         return book, self._passes
 
+    def require_examined(self) -> None:
+        """Raises if the batch was one to test and some part of the test never came to pass."""
+        tape, self._tape = self._tape, None
+        if tape is not None and not tape.examined:
+            raise TicketError(
+                "a batch that is tested for records that touch each other must show all of its "
+                "way, got one that left the path from inputs to loss. Give the model tensors with "
+                "one row for each record, or tuples, lists and dictionaries of them, have it "
+                "return such, and call loss.backward() on a loss that torch operations made of "
+                "them, or engine.private_loss(loss_fn)."
+            )
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The output of the model."""
         if self._book is None or not self.training or not torch.is_grad_enabled():
             return self._module(*args, **kwargs)
         self._passes += 1
         records = self._book.records
-        if not self._due() or not has_records((args, kwargs), records):
+        if not self._due():
+            return self.recorded(self._book, *args, **kwargs)
+        self._tape = tape = Tape(records)
+        if not has_records((args, kwargs), records):
             return self.recorded(self._book, *args, **kwargs)
         require_unmixed(self._given, (args, kwargs), records)
         SelfTest(self, records, args, kwargs).run()
-        return Tape(records).watch(self.recorded(self._book, *args, **kwargs))
+        return tape.watch(self.recorded(self._book, *args, **kwargs))
 
     def _due(self) -> bool:
         """Whether this batch is tested: the first ones are, and later ones at random."""

@@ -49,6 +49,8 @@ class Tape:
         self._calls: list[tuple[Any, Any, Any, Any]] = []
         self._kind = type("Watched", (Watched,), {"tape": self})
         self._open = True
+        self.examined = False
+        """Whether the loss was tested, or is one that takes each record by itself."""
 
     def watch(self, value: Any) -> Any:
         """The outputs of the model as tensors that write on this tape."""
@@ -64,7 +66,8 @@ class Tape:
 
     def add(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Writes down a call; one that writes to its arguments cannot be played again."""
-        if writes(func, kwargs):
+        hooks = func is Tensor.register_hook or getattr(func, "__name__", "") == "__set__"
+        if hooks or writes(func, kwargs):
             self._open = False
         if self._open and any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(result)):
             self._calls.append((func, args, kwargs, result))
@@ -73,8 +76,10 @@ class Tape:
         """Raises if one record's gradient depends on another record."""
         playable, self._open = self._open, False
         calls, self._calls = self._calls, []
-        if not playable or loss.numel() != 1 or self._records < 2:
-            return
+        if not playable:
+            raise _unseen("an operation in place (loss += ...) or a hook on the way")
+        if loss.numel() != 1:
+            raise _unseen(f"a loss of shape {tuple(loss.shape)}")
         with torch.random.fork_rng(), torch._C.DisableTorchFunctionSubclass():
             seed = torch.initial_seed()
             before = self._gradients(calls, loss, None, seed)
@@ -82,20 +87,24 @@ class Tape:
                 after = self._gradients(calls, loss, (record, source), seed)
                 for one, two in zip(before, after, strict=True):
                     self._require_same(one, two, record)
+        self.examined = True
 
     def _changes(self, calls: list[Any]) -> list[tuple[int, int]]:
-        """Which record to replace by which: the ends of all labels, and two at random."""
+        """Which to replace by which: the ends of all outputs and labels, and two at random."""
+        if self._records < 2:
+            return []
         record, source = choose(self._records, 2)
         found = [(record, source)]
         made = {id(leaf) for call in calls for leaf in pytree.tree_leaves(call[3])}
-        made.update(id(output) for output in self._outputs)
-        for _, args, kwargs, _ in calls:
-            for leaf in pytree.tree_leaves((args, kwargs)):
-                if isinstance(leaf, Tensor) and id(leaf) not in made and self._has_rows(leaf):
-                    made.add(id(leaf))
-                    sizes = leaf.detach().double().reshape(self._records, -1).sum(1)
-                    low, high = int(sizes.argmin()), int(sizes.argmax())
-                    found.extend([(low, high), (high, low)] if low != high else [])
+        given = [
+            leaf for _, args, kwargs, _ in calls for leaf in pytree.tree_leaves((args, kwargs))
+        ]
+        for leaf in [*self._outputs, *given]:
+            if isinstance(leaf, Tensor) and id(leaf) not in made and self._has_rows(leaf):
+                made.add(id(leaf))
+                sizes = leaf.detach().double().reshape(self._records, -1).sum(1)
+                low, high = int(sizes.argmin()), int(sizes.argmax())
+                found.extend([(low, high), (high, low)] if low != high else [])
         return found
 
     def _has_rows(self, tensor: Tensor) -> bool:
@@ -140,7 +149,7 @@ class Tape:
                 values.update((id(was), new) for was, new in pairs)
         total = values.get(id(loss))
         if total is None or not total.requires_grad:
-            return []
+            raise _unseen("one that was not made of the model's output by torch operations")
         grads = torch.autograd.grad(total, leaves, allow_unused=True)
         return [torch.zeros_like(v) if g is None else g for g, v in zip(grads, leaves, strict=True)]
 
@@ -149,3 +158,11 @@ class Tape:
         if change is not None and self._has_rows(tensor):
             tensor[change[0]] = tensor[change[1]].clone()
         return tensor
+
+
+def _unseen(got: str) -> TicketError:
+    return TicketError(
+        f"the loss of a batch that is tested must be one that can be computed again, got {got}. "
+        "Write loss = loss + ..., leave hooks out and call backward() on one number; or use "
+        "loss_fn = engine.private_loss(loss_fn), which needs no test."
+    )

@@ -31,6 +31,9 @@ SPREADS = {
 }
 
 
+_READS = {"__int__", "__index__", "__invert__"}
+
+
 def spread(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """A parameter repeated for each record, such as the class token of a transformer."""
     parameter = args[0]
@@ -70,7 +73,8 @@ def writes(func: Any, kwargs: dict[str, Any]) -> bool:
     """Whether a function changes one of its arguments."""
     name: str = getattr(func, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or name.startswith("__i") or name == "__setitem__" or "out" in kwargs
+    in_place = in_place or (name.startswith("__i") and name not in _READS)
+    return in_place or name == "__setitem__" or "out" in kwargs
 
 
 def each_record(recorder: Recorder, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:

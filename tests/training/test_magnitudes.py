@@ -1,0 +1,89 @@
+"""What one record adds, from the smallest numbers to the largest, in every mode."""
+
+import pytest
+import torch
+from torch import nn
+
+from dosimeter.training import models
+from dosimeter.training.clipping import SampleClipper
+from dosimeter.training.ghost import GhostClipper
+from dosimeter.training.models import GradSampling
+from dosimeter.training.onepass import module
+from dosimeter.training.onepass.clipper import OnePassClipper
+
+EXPONENTS = range(-30, 31, 5)
+MODES = [*GradSampling]
+CLIPPERS = {GradSampling.ONEPASS: OnePassClipper, GradSampling.GHOST: GhostClipper}
+
+
+def clipped(mode, model, x, loss_fn, labels, *, reduction="sum"):
+    """The clipped sum of a batch, with the bound at one, and no batch compared or tested."""
+    wrapped = models.wrap(model, mode, max_grad_norm=1.0, loss_reduction=reduction)
+    parameters = list(wrapped.parameters())
+    clipper = CLIPPERS.get(mode, SampleClipper)(wrapped, parameters, loss_reduction=reduction)
+    clipper.norm, clipper._compared, wrapped._seen = 1.0, 10**9, 10**9
+    clipper.forget(len(x))
+    clipper.loss(loss_fn)(wrapped(x), labels).backward()
+    return torch.cat([found.double().flatten() for found in clipper.sums(len(x))])
+
+
+def weighted(out, weight):
+    return (out * weight).sum()
+
+
+def most(mode, make, shape):
+    """The most that a record of one direction adds, over all sizes of inputs and gradients."""
+    found = 0.0
+    for a in EXPONENTS:
+        for g in EXPONENTS:
+            torch.manual_seed(0)
+            x = (1.0 + torch.rand(1, *shape)) * 10.0**a
+            total = clipped(mode, make(), x, weighted, torch.full((1, 1), 1.3 * 10.0**g))
+            assert total.isfinite().all(), (a, g)
+            found = max(found, float(total.norm()))
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_linear_layer(monkeypatch, mode, outputs):
+    monkeypatch.setattr(module, "happens", lambda _: False)
+    assert 0.99 < most(mode, lambda: nn.Linear(4, outputs, bias=False), (4,)) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.Linear(40, 30, bias=False), (3, 40)),
+        (lambda: nn.Linear(1, 1, bias=False), (9, 1)),
+        (lambda: nn.Conv2d(1, 1, 2, bias=False), (1, 3, 3)),
+        (lambda: nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 3)), (4,)),
+    ],
+)
+def test_other_layers_in_one_pass(monkeypatch, make, shape):
+    monkeypatch.setattr(module, "happens", lambda _: False)
+    assert 0.99 < most(GradSampling.ONEPASS, make, shape) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_factors_too_small_for_fine_rounding(monkeypatch, mode):
+    """A factor below the smallest normal number might come out at twice what it should be."""
+    monkeypatch.setattr(module, "happens", lambda _: False)
+    for norm in torch.logspace(37.5, 46.0, 300, dtype=torch.float64).tolist():
+        x, weight = torch.full((1, 1), 1e19), torch.tensor([[norm / 1e19]])
+        total = clipped(mode, nn.Linear(1, 1, bias=False), x, weighted, weight)
+        assert float(total.norm()) <= 1 + 1e-6, norm
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("mode", MODES)
+def test_losses_of_one_column(monkeypatch, mode, reduction):
+    """A loss of shape (B, 1) is one number a record, not a table with every factor."""
+    monkeypatch.setattr(module, "happens", lambda _: False)
+    torch.manual_seed(1)
+    x, y, base = torch.rand(8, 4), 5 + torch.rand(8, 1), nn.Linear(4, 1, bias=False)
+    loss_fn = nn.MSELoss(reduction=reduction)
+    total = clipped(mode, base, x, loss_fn, y, reduction=reduction)
+    # The gradient of a record lies along the record.
+    expected = -(x / x.norm(dim=1, keepdim=True)).sum(0)
+    torch.testing.assert_close(total, expected.double(), rtol=1e-4, atol=1e-4)
