@@ -8,14 +8,19 @@ same numbers, so that what is measured is what is added.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 BLOCK = 1024
 """Squares are added in single precision within blocks of this length, in double beyond."""
+
+PIECE = 64
+"""How many rows are added one by one: the more, the farther rounding goes one way."""
 
 WIDE = 2**20
 """A gradient of more values than this is not written out if it can be helped."""
@@ -59,7 +64,8 @@ class Rows(Entry):
 
     def sum(self, factors: Tensor, part: slice) -> Tensor:
         """See Entry."""
-        return factors @ self._rows[part]
+        pieces = zip(torch.split(factors, PIECE), torch.split(self._rows[part], PIECE), strict=True)
+        return _added(some @ rows for some, rows in pieces)
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -83,8 +89,7 @@ class Outer(Entry):
 
     def sum(self, factors: Tensor, part: slice) -> Tensor:
         """See Entry."""
-        scaled = factors.unsqueeze(1) * self._g[part]
-        return (scaled.T @ self._a[part]).flatten()
+        return _products(factors.unsqueeze(1) * self._g[part], self._a[part])
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -128,8 +133,8 @@ class Steps(Entry):
         """See Entry."""
         if self._written is not None:
             return self._written.sum(factors, part)
-        scaled = factors.view(-1, 1, 1) * self._g[part]
-        return (scaled.flatten(0, 1).T @ self._a[part].flatten(0, 1)).flatten()
+        scaled = (factors.view(-1, 1, 1) * self._g[part]).flatten(0, 1)
+        return _products(scaled, self._a[part].flatten(0, 1))
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -163,7 +168,7 @@ class Lookup(Entry):
     def sum(self, factors: Tensor, part: slice) -> Tensor:
         """See Entry."""
         keys, grads = self._part(part)
-        scaled = factors[keys // self._size - part.start].unsqueeze(1) * grads
+        scaled = (factors[keys // self._size - part.start].unsqueeze(1) * grads).double()
         total = scaled.new_zeros(self._size, scaled.shape[1])
         return total.index_add_(0, keys % self._size, scaled).flatten()
 
@@ -231,6 +236,16 @@ def hidden(values: int, dtype: torch.dtype) -> float:
 def _squares(rows: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
     return norms.double().square_()
+
+
+def _added(parts: Iterable[Tensor]) -> Tensor:
+    return functools.reduce(Tensor.add_, parts)
+
+
+def _products(backprops: Tensor, inputs: Tensor) -> Tensor:
+    """The sum of the outer products of all rows, as a flat tensor."""
+    pieces = zip(torch.split(backprops, PIECE), torch.split(inputs, PIECE), strict=True)
+    return _added(g.T @ a for g, a in pieces).flatten()
 
 
 def _masked(rows: Tensor, kept: Tensor) -> Tensor:

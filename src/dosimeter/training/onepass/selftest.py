@@ -24,7 +24,7 @@ from dosimeter.training.onepass.records import choose, outputs, record_dimension
 if TYPE_CHECKING:
     from dosimeter.training.onepass.module import OnePassModule
 
-FEW = 3
+FEW = 5
 """How many records are run again."""
 
 TOLERANCE = 1e-3

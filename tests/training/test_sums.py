@@ -1,0 +1,63 @@
+"""How far rounding takes the sums of two neighbours apart when very many records are alike."""
+
+import pytest
+import torch
+from torch import nn
+
+from dosimeter.training.clipping import SampleClipper
+from dosimeter.training.grid import ARITHMETIC
+from dosimeter.training.onepass import Book
+from dosimeter.training.onepass.entries import Lookup, Outer, Rows, Steps
+
+RECORDS = 65537
+
+
+def one_pass(entry):
+    def total(rows):
+        parameter, book = torch.zeros(1, rows.shape[1]), Book(len(rows))
+        book.add(parameter, entry(rows))
+        return book.clipped_sums([parameter], 1.0)[0].flatten()
+
+    return total
+
+
+def steps(rows):
+    halves = (0.5 * rows).unsqueeze(1).expand(-1, 2, -1)
+    return Steps(halves, torch.ones(len(rows), 2, 1))
+
+
+def samples(rows):
+    parameter = nn.Parameter(torch.zeros(rows.shape[1]))
+    parameter.grad_sample = rows
+    clipper = SampleClipper(nn.Identity(), [parameter], loss_reduction="sum")
+    clipper.norm, clipper._compared = 1.0, 10**9
+    return clipper.sums(len(rows))[0].double()
+
+
+ROADS = {
+    "rows": one_pass(Rows),
+    "outer": one_pass(lambda rows: Outer(rows, torch.ones(len(rows), 1))),
+    "steps": one_pass(steps),
+    "lookup": one_pass(
+        lambda rows: Lookup(torch.zeros(len(rows), 1, dtype=torch.long), rows.unsqueeze(1), 1)
+    ),
+    "samples": samples,
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_sums_of_neighbours(road):
+    """The first record is the odd one: without it all others move up by one."""
+    worst = 0.0
+    for seed in range(9):
+        torch.manual_seed(seed)
+        direction = torch.rand(16) + 0.1
+        rows = (direction / direction.norm()).expand(RECORDS, -1).clone()
+        if seed % 3 == 1:
+            rows *= 1 + 1e-3 * torch.rand(RECORDS, 1)
+        if seed % 3 == 2:
+            rows *= 0.3 + torch.rand(RECORDS, 1)
+        rows[0] *= 5 if seed % 2 else -5
+        apart = ROADS[road](rows) - ROADS[road](rows[1:])
+        worst = max(worst, float(apart.norm()) - 1)
+    assert worst <= ARITHMETIC / 4
