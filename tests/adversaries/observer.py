@@ -42,6 +42,8 @@ class View:
 
     @property
     def deviation(self):
+        if not self.p.any():
+            return 0.0
         mean = self.p @ self.losses / self.p.sum()
         return math.sqrt(max(0.0, self.p @ (self.losses - mean) ** 2 / self.p.sum()))
 
@@ -97,6 +99,9 @@ def deal(p, q, d, step, anchor=None):
     """
     seen = (q > 0) & (p > 0)
     p, q, d = p[seen], q[seen], d[seen]
+    if not len(p):
+        # Nothing is left to see where a likelihood ratio leaves the range of a float.
+        return View(step, 0.0, np.zeros(1))
     loss = log_ratio(p, q, d)
     low, high = ((loss <= loss[0] + step), (loss >= loss[-1] - step))
     upward = float(p[low].sum()) >= float(p[high].sum())
