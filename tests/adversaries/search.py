@@ -126,7 +126,8 @@ def attacks(drawn, *, turns=24):
 
 def worst(drawn, *, turns=24):
     """The attack that reached the largest part of what it may."""
-    return max(attacks(drawn, turns=turns), key=lambda attack: attack.ratio)
+    idle = Attack("nobody", 0.0, drawn.delta, "")
+    return max(attacks(drawn, turns=turns), key=lambda attack: attack.ratio, default=idle)
 
 
 def _spend(gate, cost, count):
