@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from dosimeter import arguments
-from dosimeter.accounting.account import largest
+from dosimeter.accounting.tally import largest
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.orders import FloatArray
