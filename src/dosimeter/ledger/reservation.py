@@ -131,8 +131,12 @@ class Buffered:
         """
         with self._lock:
             if not self._holds(cost, count):
+                if self._current is not None and not self._current.drawn:
+                    self.commit()  # frees what it holds
+                # A refusal leaves the reservation at hand, and what it still holds.
+                made = self._reserve(cost, count)
                 self.commit()
-                self._current = self._reserve(cost, count)
+                self._current = made
             assert self._current is not None
             self._current.draw(count)
 

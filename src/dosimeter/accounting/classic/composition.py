@@ -104,8 +104,7 @@ class PldComposition(Rule):
 
     def spend(self, cost: Cost, count: int = 1) -> None:
         """Adds `count` runs to the history."""
-        if not self.admits(cost, count):
-            raise ValueError(f"cost must be one with a privacy loss distribution, got {cost}")
+        self._require(cost, count, "knows no privacy loss distribution of it")
         self._spent[cost] = self._spent.get(cost, 0) + count
 
     def _features(self, cost: Cost) -> FloatArray:

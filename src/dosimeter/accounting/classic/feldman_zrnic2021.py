@@ -88,8 +88,7 @@ class StackedOdometer(CurveRule):
 
     def spend(self, cost: Cost, count: int = 1) -> None:
         """Spends as if run by run, opening a filter whenever the last has no room left."""
-        if not self.admits(cost, count):
-            raise ValueError(f"size must hold one run of {cost}, got {self._size!r}")
+        self._require(cost, count, f"of size {self._size!r} cannot hold one run of it")
         one = Fraction(float(self._features(cost)[0]))
         if one == 0:
             return

@@ -77,16 +77,21 @@ class Rule(ABC):
 
     def spend(self, cost: Cost, count: int = 1) -> None:
         """Spends, or raises BudgetExceeded and changes nothing."""
-        if not self.admits(cost, count):
-            raise BudgetExceeded(
-                cost=cost,
-                count=count,
-                spent=self.epsilon,
-                limit=self._limit,
-                affordable=largest(lambda number: self.admits(cost, number)),
-                reason=f"{type(self).__name__} would pass its limit",
-            )
+        self._require(cost, count, "would pass its limit")
         self._sums = self._sums + count * self._features(cost)
+
+    def _require(self, cost: Cost, count: int, refusal: str) -> None:
+        """Raises BudgetExceeded unless the rule admits a spend."""
+        if self.admits(cost, count):
+            return
+        raise BudgetExceeded(
+            cost=cost,
+            count=count,
+            spent=self.epsilon,
+            limit=self._limit,
+            affordable=largest(lambda number: self.admits(cost, number)),
+            reason=f"{type(self).__name__} {refusal}",
+        )
 
     @abstractmethod
     def _features(self, cost: Cost) -> FloatArray:
