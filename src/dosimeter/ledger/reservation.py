@@ -120,6 +120,7 @@ class Buffered:
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether a spend of this would be accepted now; changes nothing."""
+        count = arguments.count("count", count)
         with self._lock:
             return self._holds(cost, count) or self._budget.admits(cost, count)
 
@@ -129,6 +130,7 @@ class Buffered:
         Raises:
             BudgetExceeded: The budget refused. Nothing changed.
         """
+        count = arguments.count("count", count)
         with self._lock:
             if not self._holds(cost, count):
                 if self._current is not None and not self._current.drawn:
@@ -168,7 +170,7 @@ class Buffered:
         return (
             current is not None
             and current.receipt.cost == cost
-            and arguments.count("count", count) <= current.remaining
+            and count <= current.remaining
         )
 
     def _reserve(self, cost: Cost, count: int) -> Reservation:

@@ -72,8 +72,8 @@ class Rule(ABC):
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether the rule would accept a spend now; changes nothing."""
-        after = self._sums + arguments.count("count", count) * self._features(cost)
-        return self._reading(after) <= self._limit
+        number = checked(cost, count)
+        return self._reading(self._sums + number * self._features(cost)) <= self._limit
 
     def spend(self, cost: Cost, count: int = 1) -> None:
         """Spends, or raises BudgetExceeded and changes nothing."""
@@ -100,6 +100,13 @@ class Rule(ABC):
     @abstractmethod
     def _reading(self, sums: FloatArray) -> float:
         """Epsilon as a function of the sums."""
+
+
+def checked(cost: Cost, count: int) -> int:
+    """The count, if both are such as a gate takes."""
+    if not isinstance(cost, Cost):
+        raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
+    return arguments.count("count", count)
 
 
 class CurveRule(Rule):
