@@ -168,11 +168,7 @@ class Buffered:
 
     def _holds(self, cost: Cost, count: int) -> bool:
         current = self._current
-        return (
-            current is not None
-            and current.receipt.cost == cost
-            and count <= current.remaining
-        )
+        return current is not None and current.receipt.cost == cost and count <= current.remaining
 
     def _reserve(self, cost: Cost, count: int) -> Reservation:
         size = max(count, self._block)
