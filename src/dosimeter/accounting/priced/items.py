@@ -7,19 +7,14 @@ another road in `verify`.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, SupportsFloat, runtime_checkable
 
 from dosimeter.rdp import Cost
+from dosimeter.rdp.loss import Direction
 
-
-class Direction(enum.Enum):
-    """Which of the two neighbours has the extra record."""
-
-    REMOVE = "the first"
-    ADD = "the second"
+__all__ = ["Direction", "Finite", "Item", "Ladder", "Menu"]
 
 
 @runtime_checkable
