@@ -16,9 +16,10 @@ from dosimeter import arguments
 from dosimeter.accounting import Filter
 from dosimeter.accounting.account import largest
 from dosimeter.accounting.classic import RdpComposition, Validity
+from dosimeter.accounting.classic.composition import distribution
 from dosimeter.accounting.priced.items import Direction
 from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
-from dosimeter.compare.exact import distribution, interval
+from dosimeter.compare.exact import interval
 from dosimeter.compare.schedule import mechanism
 from dosimeter.rdp import Cost
 from dosimeter.rounding import exact

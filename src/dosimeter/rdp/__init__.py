@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mechanism costs, and all else that is to be known of it: one class in one file for each."""
+"""What a mechanism costs, and all else to be known of it: one class in one file for each."""
 
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp.cost import Cost

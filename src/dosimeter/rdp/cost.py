@@ -109,7 +109,7 @@ class Cost(ABC):
 
 @cache
 def parameters(made: type[Cost]) -> dict[str, bool]:
-    """The names of what a class of costs takes, but for the relation, and whether each is a must."""
+    """What a class of costs takes, but for the relation, and whether each is a must."""
     taken = inspect.signature(made).parameters.values()
     return {one.name: one.default is one.empty for one in taken if one.name != "neighbours"}
 

@@ -136,7 +136,9 @@ def _parts(
         case dp_accounting.SelfComposedDpEvent():
             if event.count != 0:
                 times = count * arguments.count("SelfComposedDpEvent.count", event.count)
-                yield from _parts(event.event, arguments.count("the product of counts", times), neighbours)
+                yield from _parts(
+                    event.event, arguments.count("the product of counts", times), neighbours
+                )
         case dp_accounting.ComposedDpEvent():
             for part in event.events:
                 yield from _parts(part, count, neighbours)
@@ -162,9 +164,7 @@ def _parts(
             )
 
 
-def _sampled(
-    event: dp_accounting.DpEvent, rate: float, neighbours: Neighbours
-) -> Iterator[Cost]:
+def _sampled(event: dp_accounting.DpEvent, rate: float, neighbours: Neighbours) -> Iterator[Cost]:
     """A composition of Gaussians on one Poisson sample: one Gaussian with less noise."""
     parts = list(_parts(event, 1, neighbours))
     if any(isinstance(cost, _NonPrivate) for cost, _ in parts):

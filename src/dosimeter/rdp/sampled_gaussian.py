@@ -65,9 +65,9 @@ class SampledGaussian(Cost):
         super().__post_init__()
         if self.neighbours is Neighbours.REPLACE_ONE_RECORD:
             raise ValueError(
-                f"neighbours must be add/remove for a Poisson sample, got {self.neighbours!r}. Give "
-                "Gaussian(noise_multiplier, neighbours=...), without the gain from sampling, or a "
-                "Curve of your own bound."
+                f"neighbours must be add/remove for a Poisson sample, got {self.neighbours!r}. "
+                "Give Gaussian(noise_multiplier, neighbours=...), without the gain from sampling, "
+                "or a Curve of your own bound."
             )
         rate = arguments.real("sample_rate", self.sample_rate)
         if not 0 < rate <= 1:

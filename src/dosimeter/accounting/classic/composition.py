@@ -148,12 +148,26 @@ def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
         # What is not private at all is infinite at every delta, and not in its distribution.
         if accountant.compose(event).get_epsilon(0.5) < math.inf:
             return accountant._pld
-    elif isinstance(loss := cost.loss(Direction.REMOVE), Atoms):
-        mine, theirs = (
-            {place: math.log(outcome[world]) for place, outcome in enumerate(loss.outcomes)}
-            for world in (0, 1)
-        )
-        return privacy_loss_distribution.from_two_probability_mass_functions(
-            theirs, mine, value_discretization_interval=width, symmetric=False
-        )
+    else:
+        losses = [cost.loss(way) for way in (Direction.REMOVE, Direction.ADD)]
+        rounded = [_rounded(loss, width) for loss in losses if isinstance(loss, Atoms)]
+        if len(rounded) == 2:
+            made = privacy_loss_distribution.PrivacyLossDistribution
+            (removed, infinite), added = rounded
+            return made.create_from_rounded_probability(
+                removed, infinite, width, True, *added, symmetric=False
+            )
     raise ValueError(f"schedule must hold costs with a known loss distribution, got {cost}")
+
+
+def _rounded(loss: Atoms, width: float) -> tuple[dict[int, float], float]:
+    """The probability of every number of intervals, losses rounded up, and of infinity."""
+    masses: dict[int, float] = {}
+    infinite = 0.0
+    for chance, _, value in loss.outcomes:
+        if value == math.inf:
+            infinite += chance
+        else:
+            place = math.ceil(value / width)
+            masses[place] = masses.get(place, 0.0) + chance
+    return masses, infinite
