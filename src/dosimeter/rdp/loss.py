@@ -96,7 +96,8 @@ class Atoms:
         pairs = [(float(p), float(q)) for p, q in worlds]
         if way is Direction.ADD:
             pairs = [(q, p) for p, q in pairs]
-        return cls(tuple((p, q, math.log(p / q) if q > 0 else math.inf) for p, q in pairs if p > 0))
+        losses = ((p, q, math.log(p / q) if q > 0 else math.inf) for p, q in pairs if p > 0)
+        return cls(tuple(sorted(losses)))
 
     @property
     def low(self) -> float:
