@@ -1,10 +1,13 @@
 """Costs say which neighbours they are for, and none passes for another."""
 
+import math
+
 import dp_accounting as dpa
 import pytest
 
 import dosimeter as dm
 from dosimeter.accounting.priced import verify
+from dosimeter.accounting.priced.counter import Counter
 from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.accounting.priced.menu import make_menu
 from dosimeter.attack import FiniteMechanism
@@ -24,7 +27,7 @@ def test_words_are_the_written_form():
         assert dm.Neighbours.named(str(relation)) is relation
         assert eval(repr(relation), {"Neighbours": dm.Neighbours}) is relation
     for wrong in ("REPLACE_ONE_RECORD", "", None, 1, SWAP):
-        with pytest.raises(ValueError, match="^neighbours must be one of"):
+        with pytest.raises(ValueError, match=r"^neighbours must be one of"):
             dm.Neighbours.named(wrong)
 
 
@@ -44,7 +47,7 @@ def test_what_was_written_before_there_were_relations_is_read():
 def test_a_poisson_sample_has_no_gain_where_a_record_is_replaced():
     with pytest.raises(ValueError, match=r"add/remove for a Poisson sample.*Gaussian.*Curve"):
         dm.SampledGaussian(0.1, 2.0, neighbours=SWAP)
-    with pytest.raises(ValueError, match="neighbours that replace one record.*Bound it yourself"):
+    with pytest.raises(ValueError, match=r"neighbours that replace one record.*Bound it yourself"):
         dm.Event(SAMPLED, neighbours=SWAP)
     inner = dpa.dp_event.RepeatAndSelectDpEvent(dpa.SelfComposedDpEvent(SAMPLED, 3), 2.0, 1.0)
     for event in (inner, dpa.ComposedDpEvent([dpa.NoOpDpEvent(), inner])):
@@ -59,7 +62,7 @@ def test_events_take_the_names_that_dp_accounting_has():
     assert dm.Event(event, neighbours=theirs.REPLACE_ONE).neighbours is SWAP
     with pytest.raises(ValueError, match=r"neighbours must be one of.*Bound it yourself"):
         dm.Event(event, neighbours=theirs.REPLACE_SPECIAL)
-    with pytest.raises(TypeError, match="neighbours must be a dosimeter.Neighbours"):
+    with pytest.raises(TypeError, match=r"neighbours must be a dosimeter\.Neighbours"):
         dm.Event(event, neighbours="REPLACE_ONE")
 
 
@@ -80,6 +83,14 @@ def test_menus_are_for_one_relation():
     by_hand = Menu(1.0, 1e-6, 1, tuple(Item(cost, 1, 1) for cost in costs))
     with pytest.raises(ValueError, match="one neighbouring relation"):
         verify.require_menu(by_hand)
+
+
+def test_the_last_digits_do_not_hide_another_relation():
+    counter = Counter(Menu(1.0, 1e-6, 1, (Item(dm.Gaussian(20.0, neighbours=USER), 1, 1),)))
+    near = math.nextafter(20.0, 21.0)
+    assert counter.item(dm.Gaussian(near, neighbours=USER)) is not None
+    for cost in (dm.Gaussian(20.0), dm.Gaussian(near), dm.Gaussian(near, neighbours=SWAP)):
+        assert counter.item(cost) is None
 
 
 def test_a_menu_is_worth_the_same_in_every_relation():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dosimeter.accounting.classic.composition import distribution
 from dosimeter.rdp import Cost
-from dosimeter.rdp.loss import Atoms, Direction
+from dosimeter.rdp.loss import Direction
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -67,8 +67,8 @@ def interval(schedule: Iterable[tuple[Cost, int]]) -> float:
         loss = cost.loss(Direction.REMOVE)
         if loss is not None:
             longest = max(longest, loss.high)
-        if isinstance(loss, Atoms):
-            # dp-accounting rounds each of a few losses up to the next interval.
-            coarsest = min(coarsest, loss.high / 1000)
+        if cost.dp_event() is None:
+            # dp-accounting rounds the two losses of the worst case up to the next interval.
+            coarsest = min(coarsest, cost.pure_epsilon / 1000)
     fine = math.sqrt(variance / runs) / _PER_DEVIATION
     return min(coarsest, max(fine, longest / _MOST_INTERVALS, 1e-7))

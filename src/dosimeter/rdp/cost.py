@@ -100,7 +100,8 @@ class Cost(ABC):
 
     def arguments(self) -> dict[str, Any]:
         """What the cost was made with, but for the relation."""
-        return {name: getattr(self, name) for name in parameters(type(self)) if hasattr(self, name)}
+        known = vars(self)
+        return {name: known[name] for name in parameters(type(self)) if name in known}
 
     @abstractmethod
     def _curve(self, orders: Orders) -> FloatArray:

@@ -77,14 +77,15 @@ def _require_fields(plain: Mapping[str, Any], names: set[str]) -> None:
 
 
 def _plain_value(value: Any) -> Any:
+    if type(value) is float:
+        return "inf" if value == math.inf else value
     if isinstance(value, list | tuple):
         return [_plain_value(item) for item in value]
     if hasattr(value, "__attrs_attrs__"):
         return _plain_event(value)
     if hasattr(value, "__index__"):
         return operator.index(value)
-    number = arguments.real("field of a cost", value)
-    return "inf" if number == math.inf else number
+    return _plain_value(arguments.real("field of a cost", value))
 
 
 def _plain_event(event: dp_accounting.DpEvent) -> Plain:
@@ -99,6 +100,8 @@ def _plain_event(event: dp_accounting.DpEvent) -> Plain:
 
 
 def _value(value: object, depth: int) -> Any:
+    if type(value) is float:
+        return value
     if depth == 0:
         raise ValueError(f"plain cost must be nested at most {_MAX_DEPTH} deep, got deeper")
     if isinstance(value, list | tuple):

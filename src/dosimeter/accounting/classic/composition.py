@@ -20,7 +20,6 @@ from dosimeter.accounting.classic.rule import Conversion, CurveRule, EpsilonRule
 from dosimeter.accounting.weights import DEFAULT_ORDERS
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
-from dosimeter.rdp.loss import Atoms, Direction
 from dosimeter.rdp.orders import FloatArray
 
 if TYPE_CHECKING:
@@ -136,11 +135,11 @@ def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
     """dp-accounting's loss distribution of one run, pessimistic, in intervals of some width.
 
     Raises:
-        ValueError: The cost has no event of dp-accounting's with a distribution, and is not one
-            of finitely many outcomes either.
+        ValueError: The cost has no event of dp-accounting's with a distribution, and no (epsilon,
+            delta) either, of which the worst case would do.
     """
     from dp_accounting import pld
-    from dp_accounting.pld import privacy_loss_distribution
+    from dp_accounting.pld import common, privacy_loss_distribution
 
     accountant = pld.PLDAccountant(value_discretization_interval=width)
     event = cost.dp_event()
@@ -148,26 +147,7 @@ def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
         # What is not private at all is infinite at every delta, and not in its distribution.
         if accountant.compose(event).get_epsilon(0.5) < math.inf:
             return accountant._pld
-    else:
-        losses = [cost.loss(way) for way in (Direction.REMOVE, Direction.ADD)]
-        rounded = [_rounded(loss, width) for loss in losses if isinstance(loss, Atoms)]
-        if len(rounded) == 2:
-            made = privacy_loss_distribution.PrivacyLossDistribution
-            (removed, infinite), added = rounded
-            return made.create_from_rounded_probability(
-                removed, infinite, width, True, *added, symmetric=False
-            )
+    elif cost.pure_epsilon < math.inf:
+        known = common.DifferentialPrivacyParameters(cost.pure_epsilon, cost.delta)
+        return privacy_loss_distribution.from_privacy_parameters(known, width)
     raise ValueError(f"schedule must hold costs with a known loss distribution, got {cost}")
-
-
-def _rounded(loss: Atoms, width: float) -> tuple[dict[int, float], float]:
-    """The probability of every number of intervals, losses rounded up, and of infinity."""
-    masses: dict[int, float] = {}
-    infinite = 0.0
-    for chance, _, value in loss.outcomes:
-        if value == math.inf:
-            infinite += chance
-        else:
-            place = math.ceil(value / width)
-            masses[place] = masses.get(place, 0.0) + chance
-    return masses, infinite
