@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dosimeter.cli.costs import cost_from
+from dosimeter.cli.costs import CostCommand, given_cost
 from dosimeter.cli.database import DEFAULT_DB, Db, opened
 from dosimeter.cli.outcome import EXIT_CODES, Command, ExitCode, print_json
 
@@ -140,24 +140,10 @@ def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
                 typer.echo(f"affordable  {affordable:,} more of {last.priced()}")
 
 
-@app.command(cls=Command)
+@app.command(cls=CostCommand)
 def spend(
+    context: typer.Context,
     names: Annotated[list[str], typer.Argument(help="Names; all are spent from, or none.")],
-    gaussian: Annotated[
-        str | None, typer.Option(metavar="NOISE", help="Gaussian noise over sensitivity.")
-    ] = None,
-    laplace: Annotated[
-        str | None, typer.Option(metavar="SCALE", help="Laplace scale over sensitivity.")
-    ] = None,
-    sampled_gaussian: Annotated[
-        str | None, typer.Option(metavar="RATE,NOISE", help="A step of DP-SGD.")
-    ] = None,
-    pure: Annotated[str | None, typer.Option(metavar="EPSILON", help="A pure epsilon.")] = None,
-    approx: Annotated[
-        str | None, typer.Option(metavar="EPSILON,DELTA", help="An (epsilon, delta).")
-    ] = None,
-    zcdp: Annotated[str | None, typer.Option(metavar="RHO[,XI]", help="Concentrated DP.")] = None,
-    cost: Annotated[str | None, typer.Option(metavar="JSON", help="A cost as JSON.")] = None,
     count: Annotated[int, typer.Option(metavar="COUNT", help="How many runs.")] = 1,
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
@@ -176,16 +162,7 @@ def spend(
     """
     from dosimeter.cli import tables
 
-    options = {
-        "gaussian": gaussian,
-        "laplace": laplace,
-        "sampled_gaussian": sampled_gaussian,
-        "pure": pure,
-        "approx": approx,
-        "zcdp": zcdp,
-        "cost": cost,
-    }
-    asked = cost_from(options)
+    asked = given_cost(context)
     with opened(db) as ledger:
         costs = dict.fromkeys(names, asked)
         receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
