@@ -31,6 +31,9 @@ from dosimeter.rdp.orders import FloatArray
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+_LARGEST = 700.0
+"""Epsilons whose exponential dp-accounting can write as a float."""
+
 _COARSE = 0.1
 """Intervals that are enough to say whether there is a distribution."""
 
@@ -145,7 +148,7 @@ def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
         # What is not private at all is infinite at every delta, and not in its distribution.
         if accountant.compose(event).get_epsilon(0.5) < math.inf:
             return accountant._pld
-    elif cost.pure_epsilon < math.inf:
+    elif cost.pure_epsilon < _LARGEST:
         known = common.DifferentialPrivacyParameters(cost.pure_epsilon, cost.delta)
         return privacy_loss_distribution.from_privacy_parameters(known, width)
     raise ValueError(f"schedule must hold costs with a known loss distribution, got {cost}")
