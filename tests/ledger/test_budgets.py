@@ -141,7 +141,7 @@ class TestClosing:
     def test_a_closed_budget_is_readable_and_spends_no_more(self, ledger: Ledger, url: str) -> None:
         budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
         receipt = budget.spend(dm.Gaussian(20), key="first")
-        ledger.close("patients", purpose="study over", actor="lead")
+        ledger["patients"].close(purpose="study over", actor="lead")
         before = raw.everything(url)
         with pytest.raises(BudgetClosed, match="'patients'"):
             budget.spend(dm.Gaussian(20))
@@ -149,7 +149,7 @@ class TestClosing:
             budget.reserve(dm.Gaussian(20), 5)
         assert not budget.admits(dm.Gaussian(1000))
         assert budget.affordable(dm.Gaussian(1000)) == 0
-        ledger.close("patients")
+        ledger["patients"].close()
         assert raw.everything(url) == before
         assert budget.closed
         assert budget.epsilon == receipt.epsilon

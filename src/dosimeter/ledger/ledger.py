@@ -182,10 +182,6 @@ class Ledger:
         asked = Request(costs, count, key=key, purpose=purpose, actor=actor)
         return self._desk.spend(asked)
 
-    def close(self, name: str, *, purpose: str = "", actor: str = "") -> None:
-        """Stops a budget for good; it stays readable."""
-        self[name].close(purpose=purpose, actor=actor)
-
     def verify(self, name: str, *, receipt: Receipt | None = None) -> Verification:
         """Replays a journal with the code of today and names the first entry that does not fit.
 
