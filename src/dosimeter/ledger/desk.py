@@ -22,6 +22,7 @@ from dosimeter.ledger.live import LiveAccounts, went_back
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest, written
 from dosimeter.ledger.request import Request, text
 from dosimeter.ledger.stores import Store, Transaction
+from dosimeter.ledger.stores.base import UniqueViolation
 from dosimeter.rdp import Cost
 
 T = TypeVar("T")
@@ -40,10 +41,12 @@ class Desk:
         self.store = store
         self.clock = clock
         self._live = LiveAccounts()
+        self._shared: set[str] = set()
+        """Budgets that someone else moved when they were last spent from."""
 
     def spend(self, request: Request) -> dict[str, Receipt]:
         """Spends in every budget or in none; the receipts by budget."""
-        if request.key is None and len(request.names) == 1:
+        if len(request.names) == 1:
             done = self._spend_ahead(request, request.names[0])
             if done is not None:
                 return {done.budget: done}
@@ -71,11 +74,11 @@ class Desk:
 
         Guarantee:
             It is recorded only if the row is, under its lock, still the balance that it was
-            worked out from; so it is what the slower way would have recorded. Refusals are
-            never decided here, because the row may have moved.
+            worked out from, and if the key is new; so it is what the slower way would have
+            recorded. Refusals are never decided here, because the row may have moved.
         """
         live = self._live.latest(name)
-        if live is None or live[0].closed:
+        if live is None or live[0].closed or name in self._shared:
             return None
         balance, before = live
         cost = request.costs[name]
@@ -84,7 +87,12 @@ class Desk:
         except BudgetExceeded:
             return None
         made = book.step(balance, account, time=book.utc(self.clock), **request.values(name))
-        if not self.transact(lambda transaction, _: made.record(transaction)):
+        try:
+            recorded = self.transact(lambda transaction, _: made.record(transaction))
+        except UniqueViolation:  # the key is known
+            return None
+        if not recorded:
+            self._shared.add(name)
             return None
         self._live.keep(made.after, account)
         return receipt(made.entry, made.after.head, cost)
@@ -165,7 +173,10 @@ class Desk:
         return None if kept is None else kept[0]
 
     def _locked(self, transaction: Transaction, name: str) -> Balance:
-        balance = book.read(transaction, name, lock=True, known=self._known(name))
+        known = self._known(name)
+        balance = book.read(transaction, name, lock=True, known=known)
+        if balance is known:
+            self._shared.discard(name)
         self._require_history(transaction, balance)
         return balance
 
