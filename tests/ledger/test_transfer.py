@@ -88,7 +88,7 @@ def test_a_moved_budget_goes_on_in_one_place_only(filled: Ledger, other: Ledger)
 
 def test_a_closed_budget_is_not_moved_but_can_be_copied(filled: Ledger, other: Ledger) -> None:
     name = "pâtients 🎉"
-    filled.close(name)
+    filled[name].close()
     with pytest.raises(BudgetClosed):
         list(filled.export(name, move=True))
     copy = other.import_journal(filled.export(name))

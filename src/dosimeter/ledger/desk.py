@@ -17,8 +17,8 @@ from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance, Clock, Line
-from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
-from dosimeter.ledger.live import LiveAccounts, went_back
+from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, JournalError, LedgerRefusal
+from dosimeter.ledger.live import LiveAccounts
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest, written
 from dosimeter.ledger.request import Request, text
 from dosimeter.ledger.stores import Store, Transaction
@@ -137,9 +137,11 @@ class Desk:
 
     def ask(self, name: str, question: Callable[[Balance, Account], T]) -> T:
         """The answer to a question about where a budget stands now."""
+        # What is recorded while this reads is not in the moment that it sees.
+        seen = self._live.seen(name)
         with self.store.reading() as transaction:
             balance = book.read(transaction, name, known=self._known(name))
-            self._require_history(transaction, balance)
+            self._require_history(transaction, balance, seen)
             account = self.account(transaction, balance)
         answer = question(balance, account)
         self._live.keep(balance, account)
@@ -177,16 +179,24 @@ class Desk:
         balance = book.read(transaction, name, lock=True, known=known)
         if balance is known:
             self._shared.discard(name)
-        self._require_history(transaction, balance)
+        self._require_history(transaction, balance, self._live.seen(name))
         return balance
 
-    def _require_history(self, transaction: Transaction, balance: Balance) -> None:
+    def _require_history(
+        self, transaction: Transaction, balance: Balance, seen: tuple[int, str]
+    ) -> None:
         """Raises if a budget no longer holds the last entry that this client saw recorded."""
-        sequence, head = self._live.require_not_before(balance)
-        if 0 <= sequence < balance.sequence:
+        sequence, head = seen
+        if balance.sequence > sequence >= 0:
             line = book.by_sequence(transaction, balance, sequence)
-            if line is None or line.hash != head:
-                raise went_back(balance, sequence)
+            found = None if line is None else line.hash
+        else:
+            found = balance.head if balance.sequence == sequence else None
+        if sequence >= 0 and found != head:
+            raise JournalError(
+                f"budget {balance.name!r} must hold entry {sequence}, which was recorded, and it "
+                f"ends at entry {balance.sequence} or with another; was an old backup restored?"
+            )
 
     def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
         kept: Kept = []
