@@ -315,3 +315,21 @@ class TestNeighbours:
         unknown = ["--neighbours", "someone"]
         wrong = run("spend", "users", "--gaussian", "50", *unknown, code=ExitCode.USAGE)
         assert "'replace one record'" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a\nb: all 9 entries fit, epsilon 0", "x\x1b[2Jy", "a: all 1 entries fit", "\u202eb", " "],
+)
+def test_a_name_cannot_pass_for_something_else(name: str) -> None:
+    run("create", name, "--epsilon", "1", "--delta", "1e-6")
+    spent = run("spend", name, "--gaussian", "20").output
+    shown = run("show", name).output
+    listed = run("list").output
+    verified = run("verify").output
+    for said in (spent, shown, listed, verified):
+        assert repr(name)[1:-1][:8] in said.replace("\n", "") or repr(name) in said
+        assert "\x1b" not in said
+        assert "\u202e" not in said
+    assert verified.startswith(repr(name))
+    assert verified.count("\n") == 1

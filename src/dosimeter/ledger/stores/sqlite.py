@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -59,6 +60,10 @@ class SqliteStore(Store):
 
     def migrate(self) -> None:
         """Brings the tables up to date, and the file into WAL mode."""
+        if not os.path.exists(self._file):
+            # What is spent is nobody else's business, unless the owner says so.
+            with suppress(OSError):
+                os.close(os.open(self._file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         self._use_wal()
         super().migrate()
         self._made = True
