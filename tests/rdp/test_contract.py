@@ -20,10 +20,13 @@ from dosimeter.rdp.loss import Atoms
 from rdp import contract
 
 EXAMPLES = {
-    dm.Gaussian: [dm.Gaussian(0.8), dm.Gaussian(20.0)],
-    dm.Laplace: [dm.Laplace(0.7), dm.Laplace(12.5)],
-    dm.SampledGaussian: [dm.SampledGaussian(0.01, 1.0), dm.SampledGaussian(0.7, 3.0)],
-    dm.PureDp: [dm.PureDp(0.01), dm.PureDp(1.3)],
+    dm.Gaussian: [dm.Gaussian(noise) for noise in (0.2, 0.8, 20.0, 1e4)],
+    dm.Laplace: [dm.Laplace(scale) for scale in (0.05, 0.7, 12.5, 1e4)],
+    dm.SampledGaussian: [
+        dm.SampledGaussian(rate, noise)
+        for rate, noise in [(0.01, 1.0), (0.7, 3.0), (1e-5, 0.5), (0.999, 0.3), (0.1, 1e3)]
+    ],
+    dm.PureDp: [dm.PureDp(epsilon) for epsilon in (1e-4, 0.01, 1.3, 30.0)],
     dm.ApproxDp: [dm.ApproxDp(0.1, 1e-9), dm.ApproxDp(0.1, 1e-8)],
     dm.Zcdp: [dm.Zcdp(0.01), dm.Zcdp(0.01, 0.2)],
     dm.Curve: [dm.Curve([2.0, 8.0], [0.1, math.inf]), dm.Curve([2.0], [0.1])],
