@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import dosimeter as dm
+from dosimeter.accounting.priced.losses import single_loss
+from dosimeter.accounting.priced.menu import hockey_stick
 from dosimeter.rdp import MECHANISMS, Cost
 from dosimeter.rdp.cost import Option
-from dosimeter.rdp.loss import Atoms
+from dosimeter.rdp.loss import Atoms, Direction
 from rdp import contract
 
 EXAMPLES = {
@@ -127,6 +129,13 @@ class Unseen(Whole):
         return Atoms.of(Whole.worlds(self), direction)
 
 
+class Leaky(Whole):
+    """One outcome in a thousand gives the record away."""
+
+    def worlds(self):
+        return [(0.001, 0.0), (0.999, 1.0)]
+
+
 class OtherEvent(Whole):
     def dp_event(self):
         return dpa.GaussianDpEvent(100.0)
@@ -171,3 +180,12 @@ def test_the_contract_names_what_is_missing(made, clause, named):
         clause(Whole, [Whole(0.5), Whole(1.0)])
     with pytest.raises(AssertionError, match=named):
         clause(made, [made(0.5), made(1.0)])
+
+
+def test_an_outcome_of_one_world_only_is_an_infinite_loss():
+    here, there = (single_loss(Leaky(1.0), way, 0) for way in Direction)
+    assert here.inf >= 0.001
+    assert hockey_stick(here, 50.0) >= 0.001
+    assert there.inf < 1e-20
+    assert hockey_stick(there, 0.0) >= 0.001
+    assert hockey_stick(there, 0.002) < 1e-9
