@@ -45,12 +45,15 @@ def states_its_parts(made, examples):
 
 
 def is_registered(made, examples):
-    """A public name, written down under a kind of its own, with a page to itself or a mention."""
+    """A public name, with a kind and an option that no other has."""
     name = made.__name__
     assert made in dm.rdp.MECHANISMS, f"{name} must be in dosimeter.rdp.MECHANISMS"
     assert name in dm.rdp.__all__, f"{name} must be in dosimeter.rdp.__all__"
     assert name in dm.__all__, f"{name} must be in dosimeter.__all__"
-    for key, attribute in (("kind", lambda m: m.kind), ("option", lambda m: m.option)):
+    for key, attribute in (
+        ("kind", lambda m: m.kind),
+        ("option", lambda m: m.option and m.option.name),
+    ):
         mine = attribute(made)
         same = [other.__name__ for other in dm.rdp.MECHANISMS if attribute(other) == mine]
         assert mine is None or same == [name], f"{key} {mine!r} must be of one mechanism: {same}"
