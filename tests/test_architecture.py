@@ -18,15 +18,26 @@ MAY_IMPORT = {
     "data": {"data"},
     "compare": {"rdp", "accounting", "compare"},
     "ledger": {"rdp", "accounting", "ledger"},
-    "training": {"rdp", "accounting", "training"},
-    "recipe": {"rdp", "accounting", "compare", "data", "ledger", "training", "recipe"},
-    "report": {"report"},
+    "decisions": {"rdp", "accounting", "decisions"},
+    "training": {"rdp", "accounting", "decisions", "training"},
+    "recipe": {
+        "rdp",
+        "accounting",
+        "compare",
+        "data",
+        "decisions",
+        "ledger",
+        "training",
+        "recipe",
+    },
+    "report": {"decisions", "report"},
     "cli": {
         "rdp",
         "accounting",
         "attack",
         "compare",
         "data",
+        "decisions",
         "ledger",
         "training",
         "recipe",
@@ -64,6 +75,13 @@ def test_import_loads_nothing_heavy():
     assert out.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("module", ["dosimeter.decisions", "dosimeter.report"])
+def test_what_runs_decide_and_its_report_need_no_torch(module):
+    code = f"import sys, {module}; print({{'torch', 'opacus'}} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "set()"
+
+
 @pytest.mark.parametrize(
     "module",
     [
@@ -74,6 +92,7 @@ def test_import_loads_nothing_heavy():
         "dosimeter.attack",
         "dosimeter.compare",
         "dosimeter.data",
+        "dosimeter.decisions",
         "dosimeter.recipe",
         "dosimeter.report",
     ],

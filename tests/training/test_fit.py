@@ -17,7 +17,6 @@ from dosimeter.training import (
     PrivateEngine,
     SignRule,
     StopEarly,
-    correct_count,
     fit,
 )
 
@@ -224,25 +223,6 @@ def test_a_strange_file_is_refused(tmp_path):
             History.load(path)
 
 
-def test_the_plot_has_four_panels(run):
-    pytest.importorskip("matplotlib")
-    figure = run().plot()
-    assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        "accuracy on public data (%)",
-        "epsilon spent",
-        "noise multiplier",
-        "expected batch size",
-    ]
-
-
-def test_the_limit_in_a_plot_is_the_one_that_was_set(run):
-    pytest.importorskip("matplotlib")
-    from dosimeter.training.plots import plot
-
-    figure = plot({"run": run()}, limit=3.00000049)
-    assert [text.get_text() for text in figure.axes[1].texts] == [" limit 3.00000049"]
-
-
 def test_averaged_iterate(build, train):
     parts = build()
     average = AveragedIterate(parts.engine, parts.base, decay=1.0)
@@ -292,7 +272,7 @@ def test_sign_rule_mends_a_rate_ten_times_too_small():
                 optimizer.zero_grad()
                 torch.nn.functional.cross_entropy(wrapped(inputs), labels).backward()
                 optimizer.step()
-        return correct_count(model, public, public=True).quality
+        return CorrectCount(public=True).read(model, public).quality
 
     mended = sum(accuracy(mended=True) for _ in range(3)) / 3
     plain = sum(accuracy(mended=False) for _ in range(3)) / 3

@@ -13,13 +13,13 @@ from functools import cached_property
 
 from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.account import largest
+from dosimeter.decisions import StepSettings
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Gaussian, SampledGaussian
 from dosimeter.recipe.accounts import Account
 from dosimeter.recipe.config import Config, Signal
 from dosimeter.rounding import at_most, exact
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
-from dosimeter.training.settings import StepSettings
 
 _MOST_NOISE = 1e4
 _MOST_EPSILON = 1e4

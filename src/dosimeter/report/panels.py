@@ -7,8 +7,9 @@ import html
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from dosimeter.decisions import Epoch, Reading
 from dosimeter.report.figures import number
-from dosimeter.report.runs import Epoch, Run
+from dosimeter.report.runs import Run
 from dosimeter.report.svg import Axes, Guide, Line, Point, draw, swatch
 from dosimeter.rounding import at_most, exact
 
@@ -38,7 +39,7 @@ def panels(runs: Sequence[Run]) -> Iterator[str]:
 def unchanged(runs: Sequence[Run]) -> Iterator[str]:
     """A sentence for each setting that no run ever changed, instead of a plot of level lines."""
     for title, words, value in _SETTINGS:
-        shown = [(run.name, number(value(run.epochs[0]))) for run in runs if run.epochs]
+        shown = [(run.name, number(value(run.history[0]))) for run in runs if run.history]
         if not shown or not _constant(runs, value):
             continue
         if len({figure for _, figure in shown}) == 1:
@@ -50,9 +51,9 @@ def unchanged(runs: Sequence[Run]) -> Iterator[str]:
 
 def _constant(runs: Sequence[Run], value: Callable[[Epoch], float]) -> bool:
     return all(
-        math.isfinite(value(epoch)) and value(epoch) == value(run.epochs[0])
+        math.isfinite(value(epoch)) and value(epoch) == value(run.history[0])
         for run in runs
-        for epoch in run.epochs
+        for epoch in run.history
     )
 
 
@@ -83,15 +84,20 @@ def _budget(runs: Sequence[Run]) -> str:
 
 def _signals(runs: Sequence[Run]) -> Iterator[str]:
     """One panel for each kind of signal that was read."""
-    read = {e.signal.name: e.signal.rising for run in runs for e in run.epochs if e.signal}
+    read = {e.signal.name: e.signal.rising for run in runs for e in run.history if e.signal}
     for name, rising in read.items():
         words = name.replace("_", " ")
         axes = Axes("epoch", f"{words}, % of records" if rising else words, zero=False)
 
         def value(e: Epoch, name: str = name) -> float | None:
-            return e.signal.shown if e.signal is not None and e.signal.name == name else None
+            return _shown(e.signal) if e.signal is not None and e.signal.name == name else None
 
         yield _panel("What the policy saw", runs, axes, (_epoch, value))
+
+
+def _shown(reading: Reading) -> float:
+    """The share of records in percent, or the value itself where less is better."""
+    return 100 * reading.value / reading.records if reading.rising else reading.value
 
 
 def _panel(
@@ -128,7 +134,7 @@ def _figure(
 def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, steps: bool) -> Line:
     across, up = values
     points = []
-    for epoch in run.epochs:
+    for epoch in run.history:
         x, y = across(epoch), up(epoch)
         if x is not None and y is not None:
             said = at_most(y) if up is _epsilon else number(round(y, 4))

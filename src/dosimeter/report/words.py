@@ -15,14 +15,14 @@ def in_words(run: Run) -> str:
         return "Nothing is guaranteed: a computation without a finite cost was run."
     if run.overspent and run.limit is not None:
         return (
-            f"Nothing is claimed here: ε = {at_most(run.epsilon)} was spent, more than the limit "
-            f"of {exact(run.limit)} that the run names."
+            f"Nothing is claimed here: ε = {at_most(run.history.epsilon)} was spent, more than the "
+            f"limit of {exact(run.limit)} that the run names."
         )
     if run.in_words:
         return run.in_words
     if not run.kind or run.delta is None:
         return "The run says nothing of what is guaranteed, so nothing is claimed here."
-    epsilon = run.epsilon if run.limit is None else run.limit
+    epsilon = run.history.epsilon if run.limit is None else run.limit
     return f"{_odds(epsilon, run.delta)} {_when(run)}"
 
 
@@ -42,7 +42,7 @@ def _when(run: Run) -> str:
             "This counts everything that was ever spent from the shared budget, not this run alone."
         )
     if run.limit is not None:
-        spent = at_most(run.epsilon)
+        spent = at_most(run.history.epsilon)
         return f"This was certain before training began; by its end ε = {spent} was spent."
     return (
         "The figure is what the odometer read when training stopped; no limit was promised "

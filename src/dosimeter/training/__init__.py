@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adaptive private training on PyTorch and Opacus; needs the extra `torch`."""
 
+from dosimeter.decisions import (
+    AdaptBatch,
+    AdaptNoise,
+    Epoch,
+    History,
+    LowerNoise,
+    Policy,
+    Reading,
+    StopEarly,
+)
 from dosimeter.training.engine import PrivateEngine
 from dosimeter.training.fit import fit
-from dosimeter.training.history import Epoch, History
 from dosimeter.training.models import GradSampling
-from dosimeter.training.policies import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
 from dosimeter.training.postprocessing import AveragedIterate, SignRule
-from dosimeter.training.signals import CorrectCount, MeanLoss, Reading, correct_count, mean_loss
+from dosimeter.training.signals import CorrectCount, MeanLoss
 
 __all__ = [
     "AdaptBatch",
@@ -24,7 +32,5 @@ __all__ = [
     "Reading",
     "SignRule",
     "StopEarly",
-    "correct_count",
     "fit",
-    "mean_loss",
 ]

@@ -17,18 +17,17 @@ import torch
 from torch import nn
 
 from dosimeter.accounting import Gate
+from dosimeter.decisions import Controls, StepSettings, Ticket
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 from dosimeter.training import checkpoint, models
 from dosimeter.training.assembly import Hooks, Options, Parts, assemble, settings_for
-from dosimeter.training.controls import Controls
 from dosimeter.training.group import Group
 from dosimeter.training.guarantee import TrainingGuarantee
 from dosimeter.training.loader import PrivateLoader, Records
 from dosimeter.training.models import GradSampling
 from dosimeter.training.optimizer import PrivateOptimizer
-from dosimeter.training.settings import StepSettings, Ticket
 
 
 class PrivateEngine(Controls):

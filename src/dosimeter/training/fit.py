@@ -20,14 +20,13 @@ from torch import nn
 
 from dosimeter import arguments
 from dosimeter.accounting import Gate
+from dosimeter.decisions import Epoch, History, Policy, Reading
 from dosimeter.errors import BudgetExceeded
 from dosimeter.training.engine import PrivateEngine
-from dosimeter.training.history import Epoch, History
 from dosimeter.training.loader import PrivateLoader, Records
 from dosimeter.training.optimizer import PrivateOptimizer
-from dosimeter.training.policies import Policy
 from dosimeter.training.progress import Bar
-from dosimeter.training.signals import CorrectCount, MeanLoss, Reading, Signal, pair
+from dosimeter.training.signals import CorrectCount, MeanLoss, Signal, pair
 
 
 class Writer(Protocol):

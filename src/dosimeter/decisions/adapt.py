@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from dosimeter import arguments
+from dosimeter.decisions.controls import Controls
+from dosimeter.decisions.policy import Policy
+from dosimeter.decisions.readings import Reading
 from dosimeter.rdp import Cost
-from dosimeter.training.controls import Controls
-from dosimeter.training.policies.policy import Policy
-from dosimeter.training.signals import Reading
 
 
 class _Adapt(Policy):

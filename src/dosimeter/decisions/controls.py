@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from dosimeter import arguments
+from dosimeter.accounting import Gate
+from dosimeter.decisions.settings import StepSettings
 from dosimeter.rdp import Cost, SampledGaussian
-from dosimeter.training.loader import steps_per_epoch
-from dosimeter.training.settings import StepSettings
 
 
 class Controls(ABC):
@@ -70,7 +70,7 @@ class Controls(ABC):
     @property
     def steps_per_epoch(self) -> int:
         """How many steps of the present batch size make an epoch."""
-        return steps_per_epoch(self._settings)
+        return self._settings.steps_per_epoch
 
     def step_cost(
         self, *, noise_multiplier: float | None = None, batch_size: int | None = None
@@ -88,3 +88,15 @@ class Controls(ABC):
         if self._next is None:
             raise ValueError("engine must have a model, got none yet; call make_private first")
         return self._next
+
+
+class Rehearsal(Controls):
+    """An engine without data: it has the settings and the gate, and takes no step."""
+
+    def __init__(self, gate: Gate, settings: StepSettings) -> None:
+        super().__init__(settings)
+        self.gate = gate
+
+    def admits(self, cost: Cost, count: int = 1) -> bool:
+        """Whether the gate would accept this now; changes nothing."""
+        return self.gate.admits(cost, count)

@@ -8,9 +8,9 @@ guarantee is the filter's, whenever one stops.
 from __future__ import annotations
 
 from dosimeter import arguments
-from dosimeter.training.controls import Controls
-from dosimeter.training.policies.policy import Policy
-from dosimeter.training.signals import Reading
+from dosimeter.decisions.controls import Controls
+from dosimeter.decisions.policy import Policy
+from dosimeter.decisions.readings import Reading
 
 
 class StopEarly(Policy):

@@ -44,6 +44,11 @@ class StepSettings:
         """The probability with which each record joins a batch, independently."""
         return self.batch_size / self.records
 
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many steps draw each record once on average, rounded up."""
+        return -(-self.records // self.batch_size)
+
     @cached_property
     def cost(self) -> SampledGaussian:
         """What the gate is asked for before a step."""

@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dosimeter import arguments
 from dosimeter.accounting import Gate
+from dosimeter.decisions.controls import Rehearsal
+from dosimeter.decisions.policy import Policy
+from dosimeter.decisions.readings import Reading
+from dosimeter.decisions.settings import StepSettings
 from dosimeter.errors import BudgetExceeded, StateError
-from dosimeter.rdp import Cost, Gaussian
-from dosimeter.training.controls import Controls
-from dosimeter.training.policies import Policy
-from dosimeter.training.settings import StepSettings
-from dosimeter.training.signals import Reading
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from dosimeter.rdp import Gaussian
 
 _VERSION = 1
 
@@ -115,15 +114,13 @@ class History:
             if fields.pop("version") != _VERSION:
                 raise ValueError("another version")
             epochs = [_epoch(values) for values in fields.pop("epochs")]
-            return cls(epochs=epochs, **fields)
-        except (KeyError, TypeError, ValueError) as error:
+            return cls(
+                records=_whole(fields.pop("records")),
+                epochs=epochs,
+                **{name: str(value) for name, value in fields.items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise StateError(f"state must be that of a history: {error}") from error
-
-    def plot(self) -> Figure:
-        """Accuracy, epsilon, noise and batch size against epochs."""
-        from dosimeter.training.plots import plot
-
-        return plot({"run": self})
 
     def replay(
         self, policies: Policy | Sequence[Policy], gate: Gate
@@ -149,18 +146,6 @@ class History:
         return [_repeat(again, epoch, policies) for epoch in self.epochs]
 
 
-class Rehearsal(Controls):
-    """An engine without data: it has the settings and the gate, and takes no step."""
-
-    def __init__(self, gate: Gate, settings: StepSettings) -> None:
-        super().__init__(settings)
-        self.gate = gate
-
-    def admits(self, cost: Cost, count: int = 1) -> bool:
-        """Whether the gate would accept this now; changes nothing."""
-        return self.gate.admits(cost, count)
-
-
 def _repeat(
     again: Rehearsal, epoch: Epoch, policies: Iterable[Policy]
 ) -> tuple[float, int, str | None]:
@@ -181,5 +166,36 @@ def _repeat(
 
 def _epoch(values: Mapping[str, Any]) -> Epoch:
     fields = dict(values)
-    signal = fields.pop("signal")
-    return Epoch(signal=None if signal is None else Reading(**signal), **fields)
+    signal, accuracy = fields.pop("signal"), fields["accuracy"]
+    known = accuracy is not None and not math.isnan(accuracy)
+    fields |= {name: _whole(fields[name]) for name in ("epoch", "steps", "batch_size")}
+    fields |= {
+        "epsilon": charged(fields["epsilon"]),
+        "noise_multiplier": float(fields["noise_multiplier"]),
+        "accuracy": float(accuracy) if known else None,
+    }
+    return Epoch(signal=None if signal is None else _reading(signal), **fields)
+
+
+def _reading(values: Mapping[str, Any]) -> Reading:
+    fields = dict(values)
+    fields |= {name: float(fields[name]) for name in ("value", "deviation", "noise_multiplier")}
+    reading = Reading(**fields | {"records": _whole(fields["records"])})
+    if reading.records < 1:
+        raise ValueError(f"a reading of {reading.records} records")
+    return reading
+
+
+def charged(value: Any) -> float:
+    """An epsilon that a file tells of; what is not a number is no bound at all."""
+    epsilon = float(value)
+    if epsilon < 0:
+        raise ValueError(f"a negative epsilon, {epsilon!r}")
+    return math.inf if math.isnan(epsilon) else epsilon
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if abs(number) > arguments.MAX_COUNT:
+        raise ValueError("a whole number beyond 2**53")
+    return number

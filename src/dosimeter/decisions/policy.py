@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dosimeter import arguments
+from dosimeter.decisions.controls import Controls
+from dosimeter.decisions.readings import Reading
 from dosimeter.rdp import Cost
-from dosimeter.training.controls import Controls
-from dosimeter.training.signals import Reading
 
 
 class Policy(ABC):
