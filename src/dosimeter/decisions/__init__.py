@@ -8,6 +8,7 @@ the history that they leave. A trainer on any library implements `Controls` and 
 from dosimeter.decisions.adapt import AdaptBatch, AdaptNoise, LowerNoise
 from dosimeter.decisions.controls import Controls, Rehearsal
 from dosimeter.decisions.history import Epoch, History
+from dosimeter.decisions.menus import costs_of, filter_for
 from dosimeter.decisions.policy import Policy
 from dosimeter.decisions.readings import Reading
 from dosimeter.decisions.settings import Piece, StepSettings, Ticket
@@ -27,4 +28,6 @@ __all__ = [
     "StepSettings",
     "StopEarly",
     "Ticket",
+    "costs_of",
+    "filter_for",
 ]

@@ -41,9 +41,12 @@ class Policy(ABC):
         """Whether a reading is wanted after this epoch, counted from 1."""
         return epoch % self.every == 0
 
-    def costs(self, engine: Controls) -> tuple[Cost, ...]:
-        """Every step that the policy may ever ask for, so that a menu can be priced for it."""
-        return (engine.step_cost(),)
+    def costs(self, engine: Controls) -> tuple[Cost, ...] | None:
+        """Every step that the policy may ever ask for, so that a menu can be priced for it.
+
+        None, as here, if that is not known beforehand: the run is then kept without a menu.
+        """
+        return None
 
     def state(self) -> dict[str, Any]:
         """What it remembers, as plain values."""

@@ -11,6 +11,7 @@ from dosimeter import arguments
 from dosimeter.decisions.controls import Controls
 from dosimeter.decisions.policy import Policy
 from dosimeter.decisions.readings import Reading
+from dosimeter.rdp import Cost
 
 
 class StopEarly(Policy):
@@ -41,6 +42,10 @@ class StopEarly(Policy):
         self.target = None if target is None else arguments.real("target", target)
         self.patience = None if patience is None else arguments.count("patience", patience)
         self._misses = 0
+
+    def costs(self, engine: Controls) -> tuple[Cost, ...]:
+        """The step as it is: stopping changes none."""
+        return (engine.step_cost(),)
 
     def update(self, engine: Controls, reading: Reading) -> None:
         """Stops the engine if it is time."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dosimeter.accounting import Filter, Gate, Odometer
+from dosimeter.accounting import Gate
 from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.nearest import nearest
 from dosimeter.rdp import Cost
@@ -68,19 +68,15 @@ class Account:
 
 
 @contextmanager
-def opened(config: Config) -> Iterator[Account]:
-    """The gate that [budget] describes."""
+def opened(config: Config, gate: Gate | None) -> Iterator[Account]:
+    """The account that [budget] describes: of the run's own gate, or in a ledger if it has none."""
     budget = config.budget
-    if budget.kind == "ledger":
+    if gate is None:
         with _ledger(budget, f"dosimeter train: {config.output.folder}") as account:
             yield account
         return
     assert budget.delta is not None
-    if budget.epsilon is None:
-        yield Account(Odometer(budget.delta), "odometer", None, budget.delta)
-    else:
-        gate = Filter(budget.epsilon, budget.delta)
-        yield Account(gate, "filter", budget.epsilon, budget.delta)
+    yield Account(gate, budget.kind, budget.epsilon, budget.delta)
 
 
 @contextmanager

@@ -9,20 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
-from dosimeter.accounting import Filter, Gate
+from dosimeter.accounting import Filter, Gate, Odometer
 from dosimeter.accounting.account import largest
-from dosimeter.decisions import StepSettings
+from dosimeter.compare.noise import least, menu_noise
+from dosimeter.decisions import (
+    AdaptBatch,
+    AdaptNoise,
+    LowerNoise,
+    Policy,
+    StepSettings,
+    StopEarly,
+    costs_of,
+    filter_for,
+)
+from dosimeter.decisions.menus import patiently, without_menu
 from dosimeter.errors import BudgetExceeded
-from dosimeter.rdp import Gaussian, SampledGaussian
+from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.recipe.accounts import Account
 from dosimeter.recipe.config import Config, Signal
 from dosimeter.rounding import at_most, exact
-from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
-
-_MOST_NOISE = 1e4
-_MOST_EPSILON = 1e4
 
 
 def policies(config: Config) -> list[Policy]:
@@ -44,20 +52,50 @@ def policies(config: Config) -> list[Policy]:
     return made
 
 
-class Plan:
+@dataclass(frozen=True)
+class Priced:
+    """The noise of the first step, and the gate of a run's own that is priced for the run.
+
+    Attributes:
+        noise: As given, or the least with which a filter lasts.
+        gate: None where a ledger keeps the budget.
+    """
+
+    noise: float
+    gate: Filter | Odometer | None
+
+
+class Needs:
     """What a config asks of its budget, for a number of private records.
+
+    Args:
+        config: The run.
+        records: How many records it trains on.
+        begun: The noise with which the run began, if it is resumed; and
+        menu: Whether its gate then had a menu.
+        note: Told what takes long.
 
     Raises:
         ValueError: The batch is larger than the data, or no noise makes the epochs fit.
     """
 
-    def __init__(self, config: Config, records: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        records: int,
+        *,
+        begun: float | None = None,
+        menu: bool = True,
+        note: Callable[[str], None] = print,
+    ) -> None:
         batch = config.training.batch_size
         if not batch <= records:
             raise ValueError(
                 f"training.batch_size must be at most the {records} private records, got {batch}"
             )
-        self._config, self.records = config, records
+        self._config, self.records, self._note = config, records, note
+        self.notes: list[str] = []
+        self._begun, self._menu = begun, menu and config.budget.menu
         self.epochs, self.batch_size = config.training.epochs, batch
         self.steps_per_epoch = -(-records // batch)
 
@@ -68,18 +106,68 @@ class Plan:
 
     @property
     def given_noise(self) -> float | None:
-        """The noise of the first step if the config says it."""
+        """The noise of the first step if the config says it, or the run that is resumed."""
         begun = next((p.start for p in policies(self._config) if isinstance(p, LowerNoise)), None)
-        return begun or self._config.training.noise_multiplier
+        return self._begun or begun or self._config.training.noise_multiplier
 
-    @cached_property
+    @property
     def noise(self) -> float:
         """The noise of the first step: as given, or the least with which a filter lasts."""
-        if self.given_noise is not None:
-            return self.given_noise
-        epsilon, delta = self._config.budget.epsilon, self._config.budget.delta
-        assert epsilon is not None
+        return self.given_noise or self._priced.noise
+
+    @property
+    def gate(self) -> Filter | Odometer | None:
+        """The gate of the run's own, with a menu where there can be one; None with a ledger."""
+        return self._priced.gate
+
+    def costs(self, noise: float) -> tuple[Cost, ...]:
+        """Every cost that the run can ask for, that of the first step first.
+
+        Raises:
+            ValueError: That is not known beforehand.
+        """
+        signal = self._config.signal or Signal()
+        settings = StepSettings(noise, self.batch_size, self.records)
+        reading = None if signal.public else Gaussian(signal.noise_multiplier)
+        return costs_of(settings, policies(self._config), reading)
+
+    @cached_property
+    def _priced(self) -> Priced:
+        noise, budget = self.given_noise, self._config.budget
+        with patiently(self._note):
+            if budget.kind == "ledger":
+                assert noise is not None
+                return Priced(noise, None)
+            if budget.kind == "odometer":
+                assert noise is not None
+                return Priced(noise, self._odometer(noise))
+            return self._least() if noise is None else Priced(noise, self._filter(noise))
+
+    def _filter(self, noise: float) -> Filter:
+        epsilon, delta = self._limits
+        if not self._menu:
+            return Filter(epsilon, delta)
+        return filter_for(epsilon, delta, lambda: self.costs(noise), note=self.notes.append)
+
+    def _odometer(self, noise: float) -> Odometer:
+        """An odometer, with a menu where one knows beforehand when the run will end.
+
+        Readings of a ladder are tightest at their plan, and in between no better than others.
+        """
+        delta = self._config.budget.delta
         assert delta is not None
+        if not self._menu or self._config.stop is not None:
+            return Odometer(delta)
+        try:
+            costs = self.costs(noise)
+            return Odometer(delta, menu=costs, plan=(costs[0], self.steps))
+        except (TypeError, ValueError) as error:
+            self.notes.append(without_menu(error))
+            return Odometer(delta)
+
+    def _least(self) -> Priced:
+        """The least noise with which a filter lasts, and the filter."""
+        epsilon, delta = self._limits
         trial = Filter(epsilon, delta)
         self._pay_readings(trial)
         noise = self._least_noise(trial)
@@ -89,7 +177,39 @@ class Plan:
                 f"got {exact(epsilon)}, which no noise fits into; take fewer epochs, or a signal "
                 "with more noise"
             )
-        return noise
+        if not self._menu:
+            return Priced(noise, Filter(epsilon, delta))
+        try:
+            return Priced(
+                *menu_noise(
+                    epsilon, delta, menu=self.costs, planned=self._planned, near=noise / 1.1
+                )
+            )
+        except (TypeError, ValueError) as error:
+            self.notes.append(without_menu(error))
+            return Priced(noise, Filter(epsilon, delta))
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        epsilon, delta = self._config.budget.epsilon, self._config.budget.delta
+        assert epsilon is not None
+        assert delta is not None
+        return epsilon, delta
+
+    def _planned(self, noise: float) -> list[tuple[Cost, int]]:
+        """All steps at one noise, and the readings of a private signal."""
+        signal, due = self._config.signal or Signal(), self._readings
+        planned: list[tuple[Cost, int]] = [(self.cost(noise), self.steps)]
+        return [*planned, (Gaussian(signal.noise_multiplier), due)] if due else planned
+
+    @property
+    def _readings(self) -> int:
+        """How many readings of a private signal are due."""
+        if (self._config.signal or Signal()).public:
+            return 0
+        every = [p.every for p in policies(self._config)]
+        due = sum(self.epochs // gap for gap in every)
+        return due - (self.epochs // math.lcm(*every) if len(every) > 1 else 0)
 
     def cost(self, noise: float) -> SampledGaussian:
         """What a step costs."""
@@ -129,17 +249,14 @@ class Plan:
         Raises:
             ValueError: They alone do not fit.
         """
-        signal, every = self._config.signal or Signal(), [p.every for p in policies(self._config)]
-        due = sum(self.epochs // gap for gap in every)
-        if len(every) > 1:
-            due -= self.epochs // math.lcm(*every)
-        if signal.public or not due:
+        signal, due = self._config.signal or Signal(), self._readings
+        if not due:
             return
         try:
             gate.spend(Gaussian(signal.noise_multiplier), due)
         except BudgetExceeded as error:
-            least = _least(lambda noise: gate.admits(Gaussian(noise), due), _MOST_NOISE)
-            ways = f"they fit from {exact(least)} on" if least else "no noise makes them fit"
+            fits = least(lambda noise: gate.admits(Gaussian(noise), due))
+            ways = f"they fit from {exact(fits)} on" if fits else "no noise makes them fit"
             raise ValueError(
                 f"signal.noise_multiplier must leave budget for the steps after {due} readings, "
                 f"got {exact(signal.noise_multiplier)}, with which the readings alone pass epsilon "
@@ -148,23 +265,8 @@ class Plan:
 
     def _least_noise(self, gate: Gate) -> float | None:
         """The least noise, to about one part in a thousand, with which all steps fit."""
-        return _least(lambda noise: gate.admits(self.cost(noise), self.steps), _MOST_NOISE)
+        return least(lambda noise: gate.admits(self.cost(noise), self.steps))
 
     def _least_epsilon(self, cost: SampledGaussian, delta: float) -> float | None:
         """The least epsilon of a filter that all steps fit into."""
-        return _least(
-            lambda epsilon: Filter(epsilon, delta).admits(cost, self.steps), _MOST_EPSILON
-        )
-
-
-def _least(enough: Callable[[float], bool], most: float) -> float | None:
-    """The least number with three digits or so that is enough; None if `most` is not."""
-    if not enough(most):
-        return None
-    low, high = 1e-3, most
-    while high / low > 1.0005:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    digits = 3 - math.floor(math.log10(high))
-    rounded = math.ceil(high * 10**digits) / 10**digits
-    return rounded if enough(rounded) else high
+        return least(lambda epsilon: Filter(epsilon, delta).admits(cost, self.steps))

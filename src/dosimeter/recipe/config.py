@@ -109,6 +109,8 @@ class Budget:
         ledger: The database of a ledger, as `dosimeter budget --db` has it; DOSIMETER_DB in
             the environment by default.
         name: The name of the budget in the ledger.
+        menu: Whether a filter or an odometer prices beforehand what the run can ask for, which
+            needs less noise; see docs/prices.md.
     """
 
     kind: Literal["filter", "odometer", "ledger"]
@@ -116,6 +118,7 @@ class Budget:
     delta: float | None = None
     ledger: str | None = None
     name: str | None = None
+    menu: bool = True
 
     def __post_init__(self) -> None:
         what = f"for a budget of kind {self.kind}"

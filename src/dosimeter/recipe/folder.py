@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import pathlib
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,16 @@ class Saved:
 
     history: History
     gate: object
+
+    @property
+    def noise(self) -> float | None:
+        """The noise with which the run began."""
+        return self.history[0].noise_multiplier if len(self.history) else None
+
+    @property
+    def menu(self) -> bool:
+        """Whether its gate had a menu."""
+        return isinstance(self.gate, Mapping) and self.gate.get("menu") is not None
 
 
 class RunFolder:

@@ -23,7 +23,7 @@ import torch
 from dosimeter import __version__
 from dosimeter.recipe import words
 from dosimeter.recipe.accounts import Account, opened
-from dosimeter.recipe.budgets import Plan, policies
+from dosimeter.recipe.budgets import Needs, policies
 from dosimeter.recipe.config import Config, Signal
 from dosimeter.recipe.datasets import Records, load
 from dosimeter.recipe.folder import RunFolder, Saved
@@ -75,44 +75,53 @@ def train(
         torch.manual_seed(config.training.seed)
     records = load(config.data)
     network = build(config.model, records)
-    plan = Plan(config, len(records.private))
-    with opened(config) as account:
-        _require_affordable(plan, account, folder.saved() if resume else None, note)
-        run = _Run(config, folder, records, network, plan, account)
+    saved = folder.saved() if resume else None
+    needs = Needs(
+        config,
+        len(records.private),
+        begun=None if saved is None else saved.noise,
+        menu=saved is None or saved.menu,
+        note=note,
+    )
+    with opened(config, needs.gate) as account:
+        _require_affordable(needs, account, saved, note)
+        run = _Run(config, folder, records, network, needs, account)
         with folder.held(text, resume=resume), _interruptible(note) as started:
             return run.write(run.fit(started, progress=progress))
 
 
 def _require_affordable(
-    plan: Plan, account: Account, saved: Saved | None, note: Callable[[str], None]
+    needs: Needs, account: Account, saved: Saved | None, note: Callable[[str], None]
 ) -> None:
     """Refuses a budget that pays for nothing, and one that has forgotten what was spent."""
-    if account.delta * plan.records >= 1:
+    if account.delta * needs.records >= 1:
         note(
-            f"warning: delta {exact(account.delta)} promises little to {plan.records} records; "
+            f"warning: delta {exact(account.delta)} promises little to {needs.records} records; "
             "take one well below one over their number"
         )
     if saved is None:
-        epochs = plan.lasts(account)
-        if plan.given_noise is None:
-            note(_chosen(plan))
-        elif epochs < plan.epochs:
+        epochs = needs.lasts(account)
+        for line in needs.notes:
+            note(line)
+        if needs.given_noise is None:
+            note(_chosen(needs))
+        elif epochs < needs.epochs:
             note(
-                f"note: at noise_multiplier {exact(plan.noise)} the budget lasts for about "
-                f"{math.floor(10 * epochs) / 10:.1f} of {plan.epochs} epochs"
+                f"note: at noise_multiplier {exact(needs.noise)} the budget lasts for about "
+                f"{math.floor(10 * epochs) / 10:.1f} of {needs.epochs} epochs"
             )
     else:
         account.require_spent_from(saved.gate, saved.history.epsilon)
 
 
-def _chosen(plan: Plan) -> str:
+def _chosen(needs: Needs) -> str:
     """What someone who left the noise out should know of it."""
-    noise = exact(plan.noise)
-    if plan.noise <= _MUCH * plan.batch_size:
-        return f"note: noise_multiplier {noise} lets the budget last for {plan.epochs} epochs"
+    noise = exact(needs.noise)
+    if needs.noise <= _MUCH * needs.batch_size:
+        return f"note: noise_multiplier {noise} lets the budget last for {needs.epochs} epochs"
     return (
         f"warning: noise_multiplier {noise}, the least with which the budget lasts for "
-        f"{plan.epochs} epochs, is much for a batch of {plan.batch_size}, and little will be "
+        f"{needs.epochs} epochs, is much for a batch of {needs.batch_size}, and little will be "
         "learned; take a larger budget.epsilon, more data with a larger batch, or fewer epochs"
     )
 
@@ -125,7 +134,7 @@ class _Run:
     folder: RunFolder
     records: Records
     network: Network
-    plan: Plan
+    needs: Needs
     account: Account
 
     def fit(self, started: Callable[[PrivateEngine], None], *, progress: bool) -> History:
@@ -139,7 +148,7 @@ class _Run:
             self.network.prepared(self.records.private),
             self.account.gate,
             epochs=training.epochs,
-            noise_multiplier=self.plan.noise,
+            noise_multiplier=self.needs.noise,
             batch_size=training.batch_size,
             max_grad_norm=training.max_grad_norm,
             optimizer=lambda parameters: torch.optim.SGD(

@@ -26,6 +26,7 @@ hidden = 32
 kind = "filter"         # never passes epsilon; "odometer" reads it (leave epsilon out)
 epsilon = 4.0
 delta = 1e-5            # well below one over the number of records
+# menu = false          # do not price beforehand what the run can ask for: more noise
 # kind = "ledger"       # a budget that others spend from too; leave epsilon and delta out
 # ledger = "sqlite:///budgets.db"
 # name = "patients"

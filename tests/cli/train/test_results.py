@@ -32,8 +32,9 @@ def test_a_run_leaves_weights_history_guarantee_and_its_config():
     assert result["seed"] is None
     assert result["epsilon"] == history.epsilon <= 4.0
     assert load_file(folder / "model.safetensors")["1.weight"].shape == (2, 3)
-    expected = dm.Filter(4.0, 1e-5)
-    expected.spend(dm.SampledGaussian(40 / result["records"], 2.0), history.steps)
+    step = dm.SampledGaussian(40 / result["records"], 2.0)
+    expected = dm.Filter(4.0, 1e-5, menu=[step])
+    expected.spend(step, history.steps)
     assert history.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
 
 

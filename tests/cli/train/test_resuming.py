@@ -53,14 +53,15 @@ def test_ctrl_c_stops_after_the_step_and_resume_goes_on(trap):
     epsilons = [epoch.epsilon for epoch in history]
     assert epsilons[:2] == [epoch.epsilon for epoch in stopped]
     assert epsilons == sorted(epsilons)
-    expected = dm.Filter(4.0, 1e-5)
+    step = dm.SampledGaussian(40 / 120, 2.0)
+    expected = dm.Filter(4.0, 1e-5, menu=[step])
     for epoch in history:
-        expected.spend(dm.SampledGaussian(40 / 120, 2.0), epoch.steps)
+        expected.spend(step, epoch.steps)
         assert epoch.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
 
 
 def test_a_finished_run_is_not_trained_further():
-    config(stop={"target": 1e-9})
+    config(budget={"menu": False}, stop={"target": 1e-9})
     run("config.toml")
     files = {path: path.read_bytes() for path in pathlib.Path("run").glob("[!r]*")}
     done = run("config.toml", "--resume", "--json")
