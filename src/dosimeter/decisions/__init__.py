@@ -12,6 +12,7 @@ from dosimeter.decisions.menus import costs_of, filter_for
 from dosimeter.decisions.policy import Policy
 from dosimeter.decisions.readings import Reading
 from dosimeter.decisions.settings import Piece, StepSettings, Ticket
+from dosimeter.decisions.steering import Steering
 from dosimeter.decisions.stop import StopEarly
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Policy",
     "Reading",
     "Rehearsal",
+    "Steering",
     "StepSettings",
     "StopEarly",
     "Ticket",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import pathlib
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from dosimeter.errors import StateError
+from dosimeter.files import replaced
 from dosimeter.recipe.reader import first_difference
 from dosimeter.training import History
 
@@ -174,19 +175,14 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> None:
         """Writes a text."""
-        self._replace(name, lambda part: part.write_text(text, encoding="utf-8"))
+        replaced(self.path / name, lambda part: part.write_text(text, encoding="utf-8"))
 
     def write_history(self, history: History) -> None:
         """Writes history.json."""
-        self._replace("history.json", history.save)
+        replaced(self.path / "history.json", history.save)
 
     def write_weights(self, model: nn.Module) -> None:
         """Writes model.safetensors."""
         from safetensors.torch import save_model
 
-        self._replace("model.safetensors", lambda part: save_model(model, str(part)))
-
-    def _replace(self, name: str, write: Callable[[pathlib.Path], object]) -> None:
-        part = self.path / f"{name}.part"
-        write(part)
-        part.replace(self.path / name)
+        replaced(self.path / "model.safetensors", lambda part: save_model(model, str(part)))

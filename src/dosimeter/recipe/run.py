@@ -29,7 +29,8 @@ from dosimeter.recipe.datasets import Records, load
 from dosimeter.recipe.folder import RunFolder, Saved
 from dosimeter.recipe.networks import Network, build
 from dosimeter.rounding import exact
-from dosimeter.training import CorrectCount, History, MeanLoss, PrivateEngine, fit
+from dosimeter.training import CorrectCount, History, MeanLoss, PrivateEngine, Trainer
+from dosimeter.training.fit import shown
 
 INTERRUPTED = "it was interrupted"
 CLOSED = "the budget was closed"
@@ -143,28 +144,31 @@ class _Run:
         options: dict[str, Any] = {"grad_sampling": training.grad_sampling}
         if training.physical_batch_size is not None:
             options["physical_batch_size"] = training.physical_batch_size
-        history = fit(
-            self.network.trained,
+        model, engine = self.network.trained, PrivateEngine(self.account.gate, seed=training.seed)
+        engine.make_private(
+            model,
+            torch.optim.SGD(
+                [p for p in model.parameters() if p.requires_grad],
+                lr=training.learning_rate,
+                momentum=training.momentum,
+            ),
             self.network.prepared(self.records.private),
-            self.account.gate,
-            epochs=training.epochs,
             noise_multiplier=self.needs.noise,
             batch_size=training.batch_size,
             max_grad_norm=training.max_grad_norm,
-            optimizer=lambda parameters: torch.optim.SGD(
-                parameters, lr=training.learning_rate, momentum=training.momentum
-            ),
+            **options,
+        )
+        trainer = Trainer(
+            engine,
             policy=policies(self.config),
             signal=_signal(self.config),
             public=None if public is None else self.network.prepared(public),
-            started=started,
-            progress=progress,
-            name=self.folder.path.name,
-            seed=training.seed,
-            checkpoint=self.folder.checkpoint,
-            spends_kept=self.account.kind == "ledger",
-            **options,
         )
+        path, kept = self.folder.checkpoint, self.account.kind == "ledger"
+        trainer.resume(path, spends_kept=kept)
+        started(engine)
+        name = self.folder.path.name
+        history = shown(trainer, training.epochs, path, progress=progress, name=name)
         if self.account.found_closed:
             history.ended = CLOSED
         return history

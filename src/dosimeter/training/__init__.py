@@ -12,10 +12,11 @@ from dosimeter.decisions import (
     StopEarly,
 )
 from dosimeter.training.engine import PrivateEngine
-from dosimeter.training.fit import fit
+from dosimeter.training.fit import fit, scalars_to
 from dosimeter.training.models import GradSampling
 from dosimeter.training.postprocessing import AveragedIterate, SignRule
 from dosimeter.training.signals import CorrectCount, MeanLoss
+from dosimeter.training.trainer import Trainer
 
 __all__ = [
     "AdaptBatch",
@@ -32,5 +33,7 @@ __all__ = [
     "Reading",
     "SignRule",
     "StopEarly",
+    "Trainer",
     "fit",
+    "scalars_to",
 ]
