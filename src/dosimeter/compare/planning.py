@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from dosimeter import arguments
 from dosimeter.accounting import Filter
-from dosimeter.accounting.account import largest
 from dosimeter.accounting.classic import RdpComposition, Validity
+from dosimeter.accounting.tally import largest
 from dosimeter.compare.exact import distribution, interval
 from dosimeter.compare.noise import MOST, least, menu_noise
 from dosimeter.compare.schedule import mechanism

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dosimeter.accounting import Filter, Gate, Odometer
-from dosimeter.accounting.account import largest
+from dosimeter.accounting.tally import largest
 from dosimeter.compare.noise import least, menu_noise
 from dosimeter.decisions import (
     AdaptBatch,

@@ -16,7 +16,14 @@ from typing import ClassVar
 import numpy as np
 
 from dosimeter import arguments
-from dosimeter.accounting.classic.rule import Conversion, CurveRule, EpsilonRule, Rule, Validity
+from dosimeter.accounting.classic.rule import (
+    Conversion,
+    CurveRule,
+    EpsilonRule,
+    Rule,
+    Validity,
+    checked,
+)
 from dosimeter.accounting.weights import DEFAULT_ORDERS
 from dosimeter.rdp import Cost, Gaussian, Laplace, SampledGaussian
 from dosimeter.rdp.orders import FloatArray
@@ -99,13 +106,12 @@ class PldComposition(Rule):
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether dp-accounting has a distribution for this cost."""
-        arguments.count("count", count)
+        checked(cost, count)
         return isinstance(cost, Gaussian | SampledGaussian | Laplace) or hasattr(cost, "event")
 
     def spend(self, cost: Cost, count: int = 1) -> None:
         """Adds `count` runs to the history."""
-        if not self.admits(cost, count):
-            raise ValueError(f"cost must be one with a privacy loss distribution, got {cost}")
+        self._require(cost, count, "knows no privacy loss distribution of it")
         self._spent[cost] = self._spent.get(cost, 0) + count
 
     def _features(self, cost: Cost) -> FloatArray:
