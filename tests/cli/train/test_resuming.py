@@ -168,7 +168,7 @@ def broken_fit(monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    return lambda: monkeypatch.setattr("dosimeter.recipe.run.fit", fail)
+    return lambda: monkeypatch.setattr("dosimeter.recipe.run.shown", fail)
 
 
 def test_no_epsilon_smaller_than_what_was_spent_is_left_by_a_resume_that_fails(trap, broken_fit):
