@@ -147,7 +147,6 @@ def anchors(page):
 
 def test_what_pages_say_of_defaults_and_menus_is_so():
     """The two pages that speak of what the code does without being asked."""
-    from dosimeter.ledger import Ledger
     from dosimeter.recipe.config import Budget, Signal
 
     page = " ".join((ROOT / "docs" / "train-without-python.md").read_text().split())
@@ -155,11 +154,6 @@ def test_what_pages_say_of_defaults_and_menus_is_so():
     assert not default.public
     said = f"private `{default.kind}` of the training records with `noise_multiplier = "
     assert f"{said}{default.noise_multiplier:g}`" in page
-    assert "the [ledger](ledger.md) takes no menus" in (
-        ROOT / "docs" / "prices.md"
-    ).read_text().replace("\n", " ")
-    for other in (Ledger.create, Ledger.create_odometer, Ledger.create_blocks):
-        assert "menu" not in inspect.signature(other).parameters
     assert "`menu = false` turns it off" in page
     assert inspect.signature(Budget).parameters["menu"].default is True
 
