@@ -19,7 +19,7 @@ from dosimeter.errors import StateError
 from dosimeter.report import write
 from dosimeter.report.runs import read_run
 from dosimeter.report.svg import Axes, Line, Point, draw, ticks
-from dosimeter.report.words import in_words
+from dosimeter.report.words import promised
 from runs import FILTER, ODOMETER, epoch, history, save_run
 
 
@@ -290,26 +290,26 @@ class TestPage:
 
 class TestWords:
     def test_a_filter_was_certain_beforehand(self, tmp_path):
-        words = in_words(read_run(save_run(tmp_path / "a")))
-        assert "at most e^4 = 54.6 times the probability (plus 1e-05)" in words
+        words = promised(read_run(save_run(tmp_path / "a")))
+        assert "at most 54.6 (e^4) times the probability, plus 1e-05" in words
         assert "certain before training began" in words
 
     def test_an_odometer_was_not(self, tmp_path):
-        words = in_words(read_run(save_run(tmp_path / "a", history(4, ODOMETER))))
-        assert "at most e^1 = 2.8 times" in words
+        words = promised(read_run(save_run(tmp_path / "a", history(4, ODOMETER))))
+        assert "at most 2.72 (e^1) times" in words
         assert "no limit was promised beforehand" in words
 
     def test_a_shared_budget_counts_everyone(self, tmp_path):
-        words = in_words(read_run(save_run(tmp_path / "a", history(), {"kind": "ledger"})))
-        assert "everything that was ever spent from the shared budget" in words
+        words = promised(read_run(save_run(tmp_path / "a", history(), {"kind": "ledger"})))
+        assert "and of all others that spend from the same budget" in words
 
     def test_nothing_known_nothing_claimed(self, tmp_path):
-        words = in_words(read_run(save_run(tmp_path / "a", history(guarantee="trust me"))))
+        words = promised(read_run(save_run(tmp_path / "a", history(guarantee="trust me"))))
         assert "nothing is claimed" in words
 
     def test_own_words_come_first(self, tmp_path):
         run = read_run(save_run(tmp_path / "a", history(), {"in_words": "ours"}))
-        assert in_words(run) == "ours"
+        assert promised(run) == "ours"
 
 
 @given(

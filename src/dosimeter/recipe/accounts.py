@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dosimeter.accounting import Gate
+from dosimeter.decisions.words import in_words
 from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.nearest import nearest
 from dosimeter.rdp import Cost
@@ -38,6 +39,11 @@ class Account:
     kind: str
     limit: float | None
     delta: float
+
+    @property
+    def in_words(self) -> str:
+        """What one may conclude from the results of a run that spent from it."""
+        return in_words(self.kind, spent=self.gate.epsilon, limit=self.limit, delta=self.delta)
 
     @property
     def closed(self) -> bool:

@@ -189,7 +189,7 @@ class _Run:
             "delta": account.delta,
             "kind": account.kind,
             "guarantee": history.guarantee,
-            "in_words": words.in_words(account),
+            "in_words": account.in_words,
             "records": history.records,
             "model": config.model.kind,
             "data": config.data.path or config.data.kind,

@@ -13,7 +13,7 @@ from dosimeter.report.figures import number
 from dosimeter.report.panels import panels, unchanged
 from dosimeter.report.runs import Run, read_run
 from dosimeter.report.svg import STYLES, swatch
-from dosimeter.report.words import in_words
+from dosimeter.report.words import promised
 from dosimeter.rounding import at_most, exact, shortened
 
 _NONE = "&ndash;"
@@ -127,7 +127,7 @@ def _promise(run: Run, index: int) -> str:
         formal = f'<p class="formal">Formally: {_safe(shortened(run.guarantee))}</p>'
     return (
         f'<div class="promise s{index % STYLES}"><h3>{_safe(run.name)}</h3>'
-        f"{outdated}<p>{_safe(in_words(run))}</p>{warning}{formal}</div>"
+        f"{outdated}<p>{_safe(promised(run))}</p>{warning}{formal}</div>"
     )
 
 
