@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "ledger": {"rdp", "accounting", "ledger"},
     "decisions": {"rdp", "accounting", "decisions"},
     "training": {"rdp", "accounting", "decisions", "training"},
-    "recipe": {
+    "runs": {
         "rdp",
         "accounting",
         "compare",
@@ -28,7 +28,7 @@ MAY_IMPORT = {
         "decisions",
         "ledger",
         "training",
-        "recipe",
+        "runs",
     },
     "report": {"decisions", "report"},
     "cli": {
@@ -40,7 +40,7 @@ MAY_IMPORT = {
         "decisions",
         "ledger",
         "training",
-        "recipe",
+        "runs",
         "report",
         "cli",
     },
@@ -93,7 +93,7 @@ def test_what_runs_decide_and_its_report_need_no_torch(module):
         "dosimeter.compare",
         "dosimeter.data",
         "dosimeter.decisions",
-        "dosimeter.recipe",
+        "dosimeter.runs",
         "dosimeter.report",
     ],
 )

@@ -147,15 +147,15 @@ def anchors(page):
 
 def test_what_pages_say_of_defaults_and_menus_is_so():
     """The two pages that speak of what the code does without being asked."""
-    from dosimeter.recipe.config import Budget, Signal
+    from dosimeter.runs.config import BudgetTable, SignalTable
 
     page = " ".join((ROOT / "docs" / "train-without-python.md").read_text().split())
-    default = Signal()
+    default = SignalTable()
     assert not default.public
     said = f"private `{default.kind}` of the training records with `noise_multiplier = "
     assert f"{said}{default.noise_multiplier:g}`" in page
     assert "`menu = false` turns it off" in page
-    assert inspect.signature(Budget).parameters["menu"].default is True
+    assert inspect.signature(BudgetTable).parameters["menu"].default is True
 
 
 def test_what_to_install_is_said_as_it_works():

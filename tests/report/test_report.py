@@ -18,9 +18,9 @@ from dosimeter.decisions import History
 from dosimeter.errors import StateError
 from dosimeter.report import write
 from dosimeter.report.runs import read_run
-from dosimeter.report.svg import Axes, Line, Point, draw, ticks
+from dosimeter.report.svg import Axes, Point, Trace, draw, ticks
 from dosimeter.report.words import promised
-from runs import FILTER, ODOMETER, epoch, history, save_run
+from saved_runs import FILTER, ODOMETER, epoch, history, save_run
 
 
 @pytest.fixture
@@ -328,7 +328,7 @@ def test_ticks_hold_everything_and_are_few(low, width, whole):
 
 def test_drawing_leaves_out_what_is_not_finite():
     points = (Point(1, math.nan, ""), Point(2, math.inf, ""), Point(3, 1.0, "seen"))
-    text = draw(Axes("x", "y"), [Line(0, points)])
+    text = draw(Axes("x", "y"), [Trace(0, points)])
     assert "nan" not in text
     assert "inf" not in text
     assert text.count("<title>") == 1

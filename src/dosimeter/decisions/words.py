@@ -32,8 +32,8 @@ def in_words(kind: str, *, spent: float, limit: float | None, delta: float) -> s
         )
     return (
         f"{what} That is what had been spent when training ended; no limit was promised "
-        "beforehand. The reading of an odometer is valid at whatever moment one stops. It holds over all "
-        "outcomes with no larger reading (ex-post)."
+        "beforehand. The reading of an odometer is valid at whatever moment one stops. It holds "
+        "over all outcomes with no larger reading (ex-post)."
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dosimeter.decisions import Epoch, Reading
 from dosimeter.report.figures import number
 from dosimeter.report.runs import Run
-from dosimeter.report.svg import Axes, Guide, Line, Point, draw, swatch
+from dosimeter.report.svg import Axes, Guide, Point, Trace, draw, swatch
 from dosimeter.rounding import at_most, exact
 
 Value = Callable[[Epoch], float | None]
@@ -77,7 +77,7 @@ def _budget(runs: Sequence[Run]) -> str:
         line = _line(run, index, axes, (_epoch, _epsilon), steps=False)
         # A budget of its own was whole before the first epoch; a shared one may not have been.
         if line.points and run.kind != "ledger":
-            line = Line(index, (Point(0, 0, f"{run.name}, before: ε spent 0"), *line.points))
+            line = Trace(index, (Point(0, 0, f"{run.name}, before: ε spent 0"), *line.points))
         lines.append(line)
     return _figure("The budget burned", runs, axes, lines, _limits(runs))
 
@@ -116,7 +116,7 @@ def _figure(
     title: str,
     runs: Sequence[Run],
     axes: Axes,
-    lines: Sequence[Line],
+    lines: Sequence[Trace],
     guides: Sequence[Guide] = (),
 ) -> str:
     """A figure with its legend below, or nothing where there is nothing to draw."""
@@ -131,7 +131,7 @@ def _figure(
     return f"<figure><h3>{html.escape(title)}</h3>{draw(axes, lines, guides)}{legend}</figure>"
 
 
-def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, steps: bool) -> Line:
+def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, steps: bool) -> Trace:
     across, up = values
     points = []
     for epoch in run.history:
@@ -140,7 +140,7 @@ def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, step
             said = at_most(y) if up is _epsilon else number(round(y, 4))
             at = f" at ε {at_most(x)}" if across is _epsilon else ""
             points.append(Point(x, y, f"{run.name}, epoch {epoch.epoch}: {axes.y} {said}{at}"))
-    return Line(style, tuple(points), steps)
+    return Trace(style, tuple(points), steps)
 
 
 def _limits(runs: Sequence[Run]) -> list[Guide]:

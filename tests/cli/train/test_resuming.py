@@ -168,7 +168,7 @@ def broken_fit(monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    return lambda: monkeypatch.setattr("dosimeter.recipe.run.shown", fail)
+    return lambda: monkeypatch.setattr("dosimeter.runs.run.shown", fail)
 
 
 def test_no_epsilon_smaller_than_what_was_spent_is_left_by_a_resume_that_fails(trap, broken_fit):
@@ -189,7 +189,7 @@ def test_the_guarantee_is_there_before_the_weights(monkeypatch):
         assert folder.path.joinpath("guarantee.txt").is_file()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dosimeter.recipe.folder.RunFolder.write_weights", fail)
+    monkeypatch.setattr("dosimeter.runs.folder.RunFolder.write_weights", fail)
     config()
     assert "no space left" in run("config.toml", code=2).stderr
     assert not pathlib.Path("run", "model.safetensors").exists()

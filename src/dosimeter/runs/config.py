@@ -17,7 +17,7 @@ EXTRACTORS = ("scattering", "random")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class DataTable:
     """[data]: what to train on, and which records are public.
 
     Attributes:
@@ -70,7 +70,7 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class ModelTable:
     """[model]: a network by name, or "module:factory"; and what shapes it.
 
     Attributes:
@@ -99,7 +99,7 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class BudgetTable:
     """[budget]: a filter, an odometer, or a budget in a ledger.
 
     Attributes:
@@ -135,7 +135,7 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainingTable:
     """[training]: DP-SGD.
 
     Attributes:
@@ -177,7 +177,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class PolicyTable:
     """[policy]: how noise or batches adapt to the signal; see docs/training.md.
 
     Attributes:
@@ -227,7 +227,7 @@ _POLICY_KEYS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signal:
+class SignalTable:
     """[signal]: what the policy and the stop rule read.
 
     Attributes:
@@ -251,7 +251,7 @@ class Signal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stop:
+class StopTable:
     """[stop]: when to end early.
 
     Attributes:
@@ -275,7 +275,7 @@ class Stop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class OutputTable:
     """[output]: where the results go; the folder must be new."""
 
     folder: str
@@ -285,14 +285,14 @@ class Output:
 class Config:
     """A whole run."""
 
-    data: Data
-    model: Model
-    budget: Budget
-    training: Training
-    output: Output
-    policy: Policy | None = None
-    signal: Signal | None = None
-    stop: Stop | None = None
+    data: DataTable
+    model: ModelTable
+    budget: BudgetTable
+    training: TrainingTable
+    output: OutputTable
+    policy: PolicyTable | None = None
+    signal: SignalTable | None = None
+    stop: StopTable | None = None
 
     def __post_init__(self) -> None:
         noise, lowers = self.training.noise_multiplier, False

@@ -9,8 +9,8 @@ from PIL import Image
 
 from configs import BASE, points, write_points
 from dosimeter.data import Labelled
-from dosimeter.recipe.config import Data
-from dosimeter.recipe.datasets import load, scaled, set_aside
+from dosimeter.runs.config import DataTable
+from dosimeter.runs.datasets import load, scaled, set_aside
 
 TABLE = {"kind": "npz", "path": "t.npz", "classes": 2}
 
@@ -50,7 +50,7 @@ BOUNDED = {"low": [0.0, 0.0, -10.0], "high": [100.0, 50.0, 10.0]}
 
 @pytest.mark.parametrize("keys", [{}, {"low": 0.0, "high": 100.0}, BOUNDED])
 def test_scaling_a_record_does_not_depend_on_others(keys):
-    x, data = points()[0], Data(**TABLE, **keys)
+    x, data = points()[0], DataTable(**TABLE, **keys)
     together = scaled(x, data)
     alone = np.concatenate([scaled(row[None], data) for row in x])
     np.testing.assert_array_equal(together, alone)
@@ -59,13 +59,13 @@ def test_scaling_a_record_does_not_depend_on_others(keys):
 
 def test_bounds_become_minus_one_to_one_and_clip():
     x = np.array([[0.0, 50.0, 200.0], [-5.0, 100.0, 25.0]])
-    out = scaled(x, Data(**TABLE, low=0.0, high=100.0))
+    out = scaled(x, DataTable(**TABLE, low=0.0, high=100.0))
     np.testing.assert_allclose(out, [[-1, 0, 1], [-1, 1, -0.5]])
 
 
 def test_without_bounds_a_record_is_divided_by_its_own_largest_value():
     x = np.array([[1.0, -4.0], [0.0, 0.0]])
-    np.testing.assert_array_equal(scaled(x, Data(**TABLE)), [[0.25, -1], [0, 0]])
+    np.testing.assert_array_equal(scaled(x, DataTable(**TABLE)), [[0.25, -1], [0, 0]])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_without_bounds_a_record_is_divided_by_its_own_largest_value():
 )
 def test_bounds_that_do_not_fit_are_refused(keys, said):
     with pytest.raises(ValueError, match=said):
-        scaled(points()[0], Data(**TABLE, **keys))
+        scaled(points()[0], DataTable(**TABLE, **keys))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_bounds_that_do_not_fit_are_refused(keys, said):
 def test_channels_come_first(shape, dtype, expected):
     x = np.random.default_rng(0).integers(1, 255, shape).astype(dtype)
     np.savez("t.npz", x=x, y=np.arange(6) % 2)
-    records = load(Data(**TABLE))
+    records = load(DataTable(**TABLE))
     assert records.shape == expected
     assert records.private.tensors[0].dtype == torch.float32
     assert records.public is None
@@ -104,26 +104,26 @@ def test_channels_come_first(shape, dtype, expected):
 def test_a_test_part_is_left_alone_unless_declared_public(tmp_path):
     x, y = points()
     np.savez("t.npz", x_train=x, y_train=y, x_test=x[:7], y_test=y[:7])
-    assert load(Data(**TABLE)).public is None
-    records = load(Data(**TABLE, public_test=True))
+    assert load(DataTable(**TABLE)).public is None
+    records = load(DataTable(**TABLE, public_test=True))
     assert (len(records.private), len(records.public)) == (120, 7)
     with pytest.raises(ValueError, match=r"data.public_share must be left out"):
-        load(Data(**TABLE, public_share=0.2))
+        load(DataTable(**TABLE, public_share=0.2))
 
 
 def test_public_records_are_taken_out_of_the_private_ones(tmp_path):
     write_points(tmp_path / "points.csv")
-    records = load(Data(**BASE["data"], public_share=0.25))
+    records = load(DataTable(**BASE["data"], public_share=0.25))
     assert len(records.private) + len(records.public) == 120
     with pytest.raises(ValueError, match=r"data.public_test must be false"):
-        load(Data(**BASE["data"], public_test=True))
+        load(DataTable(**BASE["data"], public_test=True))
 
 
 def test_images_become_zero_to_one(tmp_path):
     for label, value in (("cat", 0), ("dog", 255)):
         (tmp_path / "photos" / label).mkdir(parents=True)
         Image.new("RGB", (9, 8), (value,) * 3).save(tmp_path / "photos" / label / "1.png")
-    records = load(Data(kind="images", path="photos"))
+    records = load(DataTable(kind="images", path="photos"))
     assert records.shape == (3, 8, 9)
     assert records.private.tensors[0].amax(dim=(1, 2, 3)).tolist() == [0, 1]
     assert records.classes == ("cat", "dog")
@@ -140,4 +140,4 @@ def test_images_become_zero_to_one(tmp_path):
 )
 def test_data_that_is_not_there_is_named(keys, error, said):
     with pytest.raises(error, match=said):
-        load(Data(**keys))
+        load(DataTable(**keys))

@@ -20,7 +20,7 @@ from torch import nn
 
 from dosimeter.errors import StateError
 from dosimeter.files import replaced
-from dosimeter.recipe.reader import first_difference
+from dosimeter.runs.reader import first_difference
 from dosimeter.training import History
 
 _LOCK = ".lock"

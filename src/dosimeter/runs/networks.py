@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from dosimeter.recipe.config import Model
-from dosimeter.recipe.datasets import Records
+from dosimeter.runs.config import ModelTable
+from dosimeter.runs.datasets import Records
 from dosimeter.training.networks import Resnet9, linear, mlp, small_cnn
 
 _CHUNK = 256
@@ -50,7 +50,7 @@ class Network:
         return TensorDataset(torch.cat([_apply(self.frozen, part) for part in parts]), y)
 
 
-def build(model: Model, records: Records) -> Network:
+def build(model: ModelTable, records: Records) -> Network:
     """The network that [model] describes, for these records.
 
     Raises:
@@ -72,7 +72,7 @@ def build(model: Model, records: Records) -> Network:
     return Network(made, None)
 
 
-def _network(model: Model, shape: tuple[int, ...], classes: int) -> nn.Module:
+def _network(model: ModelTable, shape: tuple[int, ...], classes: int) -> nn.Module:
     inputs = math.prod(shape)
     if model.kind == "linear":
         return linear(inputs, classes)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from dosimeter.recipe.config import Model
-from dosimeter.recipe.datasets import Records
-from dosimeter.recipe.networks import build
+from dosimeter.runs.config import ModelTable
+from dosimeter.runs.datasets import Records
+from dosimeter.runs.networks import build
 
 MODULE = """
 from torch import nn
@@ -77,13 +77,13 @@ def _user_module(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
-        (Model(kind="linear"), (4,)),
-        (Model(kind="linear"), (3, 8, 8)),
-        (Model(kind="mlp", hidden=7), (4,)),
-        (Model(kind="cnn"), (1, 8, 8)),
-        (Model(kind="resnet9", width=4), (3, 32, 32)),
-        (Model(kind="features", extractor="random"), (4,)),
-        (Model(kind="features", extractor="random"), (3, 8, 8)),
+        (ModelTable(kind="linear"), (4,)),
+        (ModelTable(kind="linear"), (3, 8, 8)),
+        (ModelTable(kind="mlp", hidden=7), (4,)),
+        (ModelTable(kind="cnn"), (1, 8, 8)),
+        (ModelTable(kind="resnet9", width=4), (3, 32, 32)),
+        (ModelTable(kind="features", extractor="random"), (4,)),
+        (ModelTable(kind="features", extractor="random"), (3, 8, 8)),
     ],
 )
 def test_each_model_gives_a_score_for_each_class(model, shape):
@@ -98,7 +98,7 @@ def test_each_model_gives_a_score_for_each_class(model, shape):
 def test_scattering_makes_features_if_kymatio_is_there():
     pytest.importorskip("kymatio")
     data = records((3, 32, 32))
-    network = build(Model(kind="features", extractor="scattering"), data)
+    network = build(ModelTable(kind="features", extractor="scattering"), data)
     prepared = network.prepared(data.private).tensors[0]
     assert prepared.shape == (5, 3 * 81 * 8 * 8)
     torch.testing.assert_close(prepared.norm(dim=1), torch.ones(5))
@@ -107,22 +107,24 @@ def test_scattering_makes_features_if_kymatio_is_there():
 @pytest.mark.usefixtures("_user_module")
 def test_a_factory_of_the_user_is_called_with_shape_and_classes():
     data = records((3, 8, 8))
-    made = build(Model(kind="nets_of_mine:good"), data)
+    made = build(ModelTable(kind="nets_of_mine:good"), data)
     assert made.trained[1].in_features == 192
-    frozen = build(Model(kind="features", extractor="nets_of_mine:features"), data)
+    frozen = build(ModelTable(kind="features", extractor="nets_of_mine:features"), data)
     assert frozen.prepared(data.private).tensors[0].shape == (5, 12)
     assert frozen.trained[1].in_features == 12
 
 
 @pytest.mark.usefixtures("_user_module")
 def test_trying_a_model_leaves_it_as_it_was_made():
-    made = build(Model(kind="nets_of_mine:frozen"), records((3, 8, 8))).trained
+    made = build(ModelTable(kind="nets_of_mine:frozen"), records((3, 8, 8))).trained
     assert [layer.training for layer in made] == [False, True, True, True]
     assert made[0].running_mean.tolist() == [0, 0, 0]
 
 
 def test_random_features_are_the_same_in_every_process_and_approximate_a_kernel():
-    first, second = (build(Model(kind="features", extractor="random"), records((4,))) for _ in "ab")
+    first, second = (
+        build(ModelTable(kind="features", extractor="random"), records((4,))) for _ in "ab"
+    )
     torch.testing.assert_close(first.frozen.directions, second.frozen.directions, rtol=0, atol=0)
     x = torch.tensor([[1.0, 0, 0, 0], [1.0, 1.0, 0, 0]])
     features = first.frozen(x)
@@ -160,4 +162,4 @@ def test_random_features_are_the_same_in_every_process_and_approximate_a_kernel(
 )
 def test_a_model_that_does_not_suit_is_refused(model, shape, said):
     with pytest.raises(ValueError, match=said):
-        build(Model(**model), records(shape))
+        build(ModelTable(**model), records(shape))

@@ -26,8 +26,8 @@ from dosimeter.data import (
     read_images,
     read_npz,
 )
-from dosimeter.recipe.config import Data
 from dosimeter.rounding import exact
+from dosimeter.runs.config import DataTable
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Records:
         return tuple(self.private.tensors[0].shape[1:])
 
 
-def load(data: Data) -> Records:
+def load(data: DataTable) -> Records:
     """The records that [data] describes.
 
     Raises:
@@ -101,7 +101,7 @@ def _number(x: npt.NDArray[Any], y: int) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def _read(data: Data) -> Split:
+def _read(data: DataTable) -> Split:
     if data.kind == "digits":
         try:
             return read_digits()
@@ -126,7 +126,7 @@ def _read(data: Data) -> Split:
         raise ValueError(f"{key}{error}") from error
 
 
-def _tensors(records: Labelled, data: Data) -> TensorDataset:
+def _tensors(records: Labelled, data: DataTable) -> TensorDataset:
     x = torch.from_numpy(scaled(records.x, data).astype(np.float32, copy=False))
     if x.ndim == 3:
         x = x.unsqueeze(1)
@@ -135,7 +135,7 @@ def _tensors(records: Labelled, data: Data) -> TensorDataset:
     return TensorDataset(x, torch.from_numpy(records.y))
 
 
-def scaled(x: npt.NDArray[Any], data: Data) -> npt.NDArray[Any]:
+def scaled(x: npt.NDArray[Any], data: DataTable) -> npt.NDArray[Any]:
     """Inputs of a size that suits training, each record by itself.
 
     Values between given bounds become -1 to 1 and are clipped there; bytes become 0 to 1;

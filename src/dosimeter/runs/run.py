@@ -21,14 +21,14 @@ from typing import Any
 import torch
 
 from dosimeter import __version__
-from dosimeter.recipe import words
-from dosimeter.recipe.accounts import Account, opened
-from dosimeter.recipe.budgets import Needs, policies
-from dosimeter.recipe.config import Config, Signal
-from dosimeter.recipe.datasets import Records, load
-from dosimeter.recipe.folder import RunFolder, Saved
-from dosimeter.recipe.networks import Network, build
 from dosimeter.rounding import exact
+from dosimeter.runs import words
+from dosimeter.runs.budgets import Needs, policies
+from dosimeter.runs.config import Config, SignalTable
+from dosimeter.runs.datasets import Records, load
+from dosimeter.runs.folder import RunFolder, Saved
+from dosimeter.runs.networks import Network, build
+from dosimeter.runs.purse import Purse, opened
 from dosimeter.training import CorrectCount, History, MeanLoss, PrivateEngine, Trainer
 from dosimeter.training.fit import shown
 
@@ -84,24 +84,24 @@ def train(
         menu=saved is None or saved.menu,
         note=note,
     )
-    with opened(config, needs.gate) as account:
-        _require_affordable(needs, account, saved, note)
-        run = _Run(config, folder, records, network, needs, account)
+    with opened(config, needs.gate) as purse:
+        _require_affordable(needs, purse, saved, note)
+        run = _Run(config, folder, records, network, needs, purse)
         with folder.held(text, resume=resume), _interruptible(note) as started:
             return run.write(run.fit(started, progress=progress))
 
 
 def _require_affordable(
-    needs: Needs, account: Account, saved: Saved | None, note: Callable[[str], None]
+    needs: Needs, purse: Purse, saved: Saved | None, note: Callable[[str], None]
 ) -> None:
     """Refuses a budget that pays for nothing, and one that has forgotten what was spent."""
-    if account.delta * needs.records >= 1:
+    if purse.delta * needs.records >= 1:
         note(
-            f"warning: delta {exact(account.delta)} promises little to {needs.records} records; "
+            f"warning: delta {exact(purse.delta)} promises little to {needs.records} records; "
             "take one well below one over their number"
         )
     if saved is None:
-        epochs = needs.lasts(account)
+        epochs = needs.lasts(purse)
         for line in needs.notes:
             note(line)
         if needs.given_noise is None:
@@ -112,7 +112,7 @@ def _require_affordable(
                 f"{math.floor(10 * epochs) / 10:.1f} of {needs.epochs} epochs"
             )
     else:
-        account.require_spent_from(saved.gate, saved.history.epsilon)
+        purse.require_spent_from(saved.gate, saved.history.epsilon)
 
 
 def _chosen(needs: Needs) -> str:
@@ -136,7 +136,7 @@ class _Run:
     records: Records
     network: Network
     needs: Needs
-    account: Account
+    purse: Purse
 
     def fit(self, started: Callable[[PrivateEngine], None], *, progress: bool) -> History:
         """Trains, from the checkpoint on if there is one."""
@@ -144,7 +144,7 @@ class _Run:
         options: dict[str, Any] = {"grad_sampling": training.grad_sampling}
         if training.physical_batch_size is not None:
             options["physical_batch_size"] = training.physical_batch_size
-        model, engine = self.network.trained, PrivateEngine(self.account.gate, seed=training.seed)
+        model, engine = self.network.trained, PrivateEngine(self.purse.gate, seed=training.seed)
         engine.make_private(
             model,
             torch.optim.SGD(
@@ -164,12 +164,12 @@ class _Run:
             signal=_signal(self.config),
             public=None if public is None else self.network.prepared(public),
         )
-        path, kept = self.folder.checkpoint, self.account.kind == "ledger"
+        path, kept = self.folder.checkpoint, self.purse.kind == "ledger"
         trainer.resume(path, spends_kept=kept)
         started(engine)
         name = self.folder.path.name
         history = shown(trainer, training.epochs, path, progress=progress, name=name)
-        if self.account.found_closed:
+        if self.purse.found_closed:
             history.ended = CLOSED
         return history
 
@@ -178,25 +178,25 @@ class _Run:
 
         run.json says that the others are there.
         """
-        config, account, folder = self.config, self.account, self.folder
+        config, purse, folder = self.config, self.purse, self.folder
         public = 0 if self.records.public is None else len(self.records.public)
-        folder.write("guarantee.txt", words.page(config, account, history, public=public))
+        folder.write("guarantee.txt", words.page(config, purse, history, public=public))
         folder.write_history(history)
         folder.write_weights(self.network.whole)
         result = {
             "name": folder.path.name,
-            "limit": account.limit,
-            "delta": account.delta,
-            "kind": account.kind,
+            "limit": purse.limit,
+            "delta": purse.delta,
+            "kind": purse.kind,
             "guarantee": history.guarantee,
-            "in_words": account.in_words,
+            "in_words": purse.in_words,
             "records": history.records,
             "model": config.model.kind,
             "data": config.data.path or config.data.kind,
             "seed": config.training.seed,
             "dosimeter": __version__,
             "folder": str(folder.path),
-            "epsilon": account.gate.epsilon,
+            "epsilon": purse.gate.epsilon,
             "accuracy": history.accuracy,
             "epochs": len(history),
             "steps": history.steps,
@@ -210,7 +210,7 @@ class _Run:
 def _signal(config: Config) -> CorrectCount | MeanLoss | None:
     if config.policy is None and config.stop is None:
         return None
-    asked = config.signal or Signal()
+    asked = config.signal or SignalTable()
     shared: dict[str, Any] = {"noise_multiplier": asked.noise_multiplier, "public": asked.public}
     if asked.kind == "correct_count":
         return CorrectCount(**shared)

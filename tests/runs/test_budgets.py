@@ -10,9 +10,9 @@ import dosimeter as dm
 from configs import changed
 from dosimeter.errors import StateError
 from dosimeter.ledger import Ledger
-from dosimeter.recipe.accounts import opened
-from dosimeter.recipe.budgets import Needs, policies
-from dosimeter.recipe.reader import config_from
+from dosimeter.runs.budgets import Needs, policies
+from dosimeter.runs.purse import opened
+from dosimeter.runs.reader import config_from
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, StopEarly
 
 
@@ -29,8 +29,8 @@ def test_without_a_menu_noise_that_was_left_out_is_the_least_that_lasts():
     assert needs.steps == 150
     assert dm.Filter(4.0, 1e-5).admits(needs.cost(needs.noise), 150)
     assert not dm.Filter(4.0, 1e-5).admits(needs.cost(needs.noise * 0.99), 150)
-    with opened(asked, needs.gate) as account:
-        assert 50 <= needs.lasts(account) < 52
+    with opened(asked, needs.gate) as purse:
+        assert 50 <= needs.lasts(purse) < 52
 
 
 @pytest.mark.parametrize("menu", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -55,8 +55,8 @@ def test_a_menu_needs_less_noise_and_lasts_as_long():
     exact = PLDAccountant()
     exact.compose(PoissonSampledDpEvent(40 / 120, GaussianDpEvent(0.98 * needs.noise)), needs.steps)
     assert exact.get_epsilon(1e-5) > 4.0
-    with opened(asked, needs.gate) as account:
-        assert 50 <= needs.lasts(account) < 51.5
+    with opened(asked, needs.gate) as purse:
+        assert 50 <= needs.lasts(purse) < 51.5
 
 
 def test_a_menu_holds_all_that_the_config_can_ask_for():
@@ -122,8 +122,8 @@ def test_a_budget_that_pays_for_nothing_is_refused_with_the_nearest_that_pays_fo
     asked = config(budget={"epsilon": 0.05})
     needs = Needs(asked, records=120)
     gate = needs.gate
-    with opened(asked, gate) as account, pytest.raises(ValueError, match="epsilon must") as caught:
-        needs.lasts(account)
+    with opened(asked, gate) as purse, pytest.raises(ValueError, match="epsilon must") as caught:
+        needs.lasts(purse)
     words = str(caught.value).split("fit from ")[1].split()
     noise, epsilon = float(words[1]), float(words[4])
     cost = needs.cost(2.0)
@@ -141,16 +141,16 @@ def test_a_refusal_says_the_very_limit_and_no_less_than_was_spent(tmp_path):
     budget = {"kind": "ledger", "epsilon": None, "delta": None, "ledger": url, "name": "p"}
     asked = config(budget=budget, training={"noise_multiplier": 2.00000049})
     with (
-        opened(asked, None) as account,
+        opened(asked, None) as purse,
         pytest.raises(ValueError, match=r"budget\.name must") as caught,
     ):
-        Needs(asked, records=120).lasts(account)
+        Needs(asked, records=120).lasts(purse)
     said = str(caught.value)
     assert "noise_multiplier 2.00000049" in said
     assert "got epsilon 0.30000049, of which" in said
     assert spent <= float(said.split("of which ")[1].split()[0]) < 1.01 * spent
-    with opened(asked, None) as account, pytest.raises(StateError) as caught:
-        account.require_spent_from(None, spent)
+    with opened(asked, None) as purse, pytest.raises(StateError) as caught:
+        purse.require_spent_from(None, spent)
     assert float(str(caught.value).split("epsilon ")[1].split()[0]) >= spent
 
 
@@ -168,9 +168,9 @@ def test_a_batch_larger_than_the_data_is_refused():
 def test_an_odometer_lasts_for_ever():
     asked = config(budget={"kind": "odometer", "epsilon": None})
     needs = Needs(asked, records=120)
-    with opened(asked, needs.gate) as account:
-        assert (account.kind, account.limit, account.delta) == ("odometer", None, 1e-5)
-        assert needs.lasts(account) == math.inf
+    with opened(asked, needs.gate) as purse:
+        assert (purse.kind, purse.limit, purse.delta) == ("odometer", None, 1e-5)
+        assert needs.lasts(purse) == math.inf
 
 
 @pytest.mark.parametrize("limit", [1.5, None])
@@ -182,9 +182,9 @@ def test_a_ledger_gives_its_budget(tmp_path, limit):
         else:
             ledger.create_odometer("p", 1e-6)
     budget = {"kind": "ledger", "epsilon": None, "delta": None, "ledger": url, "name": "p"}
-    with opened(config(budget=budget), None) as account:
-        assert (account.kind, account.limit, account.delta) == ("ledger", limit, 1e-6)
-        account.gate.spend(dm.Gaussian(20))
+    with opened(config(budget=budget), None) as purse:
+        assert (purse.kind, purse.limit, purse.delta) == ("ledger", limit, 1e-6)
+        purse.gate.spend(dm.Gaussian(20))
     with Ledger.open(url) as ledger:
         assert ledger["p"].epsilon > 0
         assert ledger["p"].history(1)[0].purpose == "dosimeter train: run"
@@ -198,8 +198,8 @@ def test_the_ledger_may_be_named_by_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("DOSIMETER_DB", f"sqlite:///{tmp_path / 'budgets.db'}")
     with Ledger.open(f"sqlite:///{tmp_path / 'budgets.db'}") as ledger:
         ledger.create("p", 1.0, 1e-6)
-    with opened(asked, None) as account:
-        assert account.limit == 1.0
+    with opened(asked, None) as purse:
+        assert purse.limit == 1.0
 
 
 def test_a_used_up_ledger_is_refused_by_its_name(tmp_path):
@@ -209,8 +209,8 @@ def test_a_used_up_ledger_is_refused_by_its_name(tmp_path):
         ledger.close("p")
     budget = {"kind": "ledger", "epsilon": None, "delta": None, "ledger": url, "name": "p"}
     asked = config(budget=budget)
-    with opened(asked, None) as account, pytest.raises(ValueError, match=r"budget\.name must pay"):
-        Needs(asked, records=120).lasts(account)
+    with opened(asked, None) as purse, pytest.raises(ValueError, match=r"budget\.name must pay"):
+        Needs(asked, records=120).lasts(purse)
 
 
 def test_policies_get_what_the_config_says():

@@ -15,8 +15,8 @@ from dosimeter.decisions.words import in_words
 from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.nearest import nearest
 from dosimeter.rdp import Cost
-from dosimeter.recipe.config import Budget, Config
 from dosimeter.rounding import at_most
+from dosimeter.runs.config import BudgetTable, Config
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Budget as SharedBudget
@@ -25,7 +25,7 @@ _MOST_BETWEEN = 1000
 
 
 @dataclass(frozen=True)
-class Account:
+class Purse:
     """An open gate and what it promises.
 
     Attributes:
@@ -74,19 +74,19 @@ class Account:
 
 
 @contextmanager
-def opened(config: Config, gate: Gate | None) -> Iterator[Account]:
-    """The account that [budget] describes: of the run's own gate, or in a ledger if it has none."""
+def opened(config: Config, gate: Gate | None) -> Iterator[Purse]:
+    """The purse that [budget] describes: of the run's own gate, or in a ledger if it has none."""
     budget = config.budget
     if gate is None:
-        with _ledger(budget, f"dosimeter train: {config.output.folder}") as account:
-            yield account
+        with _ledger(budget, f"dosimeter train: {config.output.folder}") as purse:
+            yield purse
         return
     assert budget.delta is not None
-    yield Account(gate, budget.kind, budget.epsilon, budget.delta)
+    yield Purse(gate, budget.kind, budget.epsilon, budget.delta)
 
 
 @contextmanager
-def _ledger(budget: Budget, purpose: str) -> Iterator[Account]:
+def _ledger(budget: BudgetTable, purpose: str) -> Iterator[Purse]:
     try:
         from dosimeter.ledger import BudgetNotFound, Ledger
     except ModuleNotFoundError as error:
@@ -110,7 +110,7 @@ def _ledger(budget: Budget, purpose: str) -> Iterator[Account]:
         standing = shared.statement()
         limit = standing.limit if standing.limit < math.inf else None
         delta = standing.delta + standing.approx_delta
-        yield Account(_Noted(shared, purpose), "ledger", limit, delta)
+        yield Purse(_Noted(shared, purpose), "ledger", limit, delta)
 
 
 class _Noted:

@@ -28,9 +28,9 @@ from dosimeter.decisions import (
 from dosimeter.decisions.menus import patiently, without_menu
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
-from dosimeter.recipe.accounts import Account
-from dosimeter.recipe.config import Config, Signal
 from dosimeter.rounding import at_most, exact
+from dosimeter.runs.config import Config, SignalTable
+from dosimeter.runs.purse import Purse
 
 
 def policies(config: Config) -> list[Policy]:
@@ -126,7 +126,7 @@ class Needs:
         Raises:
             ValueError: That is not known beforehand.
         """
-        signal = self._config.signal or Signal()
+        signal = self._config.signal or SignalTable()
         settings = StepSettings(noise, self.batch_size, self.records)
         reading = None if signal.public else Gaussian(signal.noise_multiplier)
         return costs_of(settings, policies(self._config), reading)
@@ -198,14 +198,14 @@ class Needs:
 
     def _planned(self, noise: float) -> list[tuple[Cost, int]]:
         """All steps at one noise, and the readings of a private signal."""
-        signal, due = self._config.signal or Signal(), self._readings
+        signal, due = self._config.signal or SignalTable(), self._readings
         planned: list[tuple[Cost, int]] = [(self.cost(noise), self.steps)]
         return [*planned, (Gaussian(signal.noise_multiplier), due)] if due else planned
 
     @property
     def _readings(self) -> int:
         """How many readings of a private signal are due."""
-        if (self._config.signal or Signal()).public:
+        if (self._config.signal or SignalTable()).public:
             return 0
         every = [p.every for p in policies(self._config)]
         due = sum(self.epochs // gap for gap in every)
@@ -215,16 +215,16 @@ class Needs:
         """What a step costs."""
         return StepSettings(noise, self._config.training.batch_size, self.records).cost
 
-    def lasts(self, account: Account) -> float:
+    def lasts(self, purse: Purse) -> float:
         """How many epochs the budget pays for at the first noise; infinite for an odometer.
 
         Raises:
             ValueError: Not even one step.
         """
-        if account.limit is None:
+        if purse.limit is None:
             return math.inf
-        gate, cost = account.gate, self.cost(self.noise)
-        if account.closed:
+        gate, cost = purse.gate, self.cost(self.noise)
+        if purse.closed:
             raise ValueError(
                 f"budget.name must pay for one step, got {self._config.budget.name!r}, which is "
                 "closed and stays so; name another, or the ledger that it was moved to"
@@ -232,13 +232,13 @@ class Needs:
         steps = largest(lambda count: gate.admits(cost, count))
         if steps:
             return steps / self.steps_per_epoch
-        key = "budget.name" if account.kind == "ledger" else "budget.epsilon"
-        noise, epsilon = self._least_noise(gate), self._least_epsilon(cost, account.delta)
+        key = "budget.name" if purse.kind == "ledger" else "budget.epsilon"
+        noise, epsilon = self._least_noise(gate), self._least_epsilon(cost, purse.delta)
         ways = [f"noise_multiplier {exact(noise)}"] if noise is not None else []
         ways += [f"epsilon {exact(epsilon)}"] if epsilon is not None else []
         raise ValueError(
             f"{key} must pay for one step of noise_multiplier {exact(self.noise)} at sample rate "
-            f"{at_most(cost.sample_rate)}, got epsilon {exact(account.limit)}, of which "
+            f"{at_most(cost.sample_rate)}, got epsilon {exact(purse.limit)}, of which "
             f"{at_most(gate.epsilon)} is spent; {self.epochs} epochs "
             + (f"fit from {' or '.join(ways)} on" if ways else "fit into no budget")
         )
@@ -249,7 +249,7 @@ class Needs:
         Raises:
             ValueError: They alone do not fit.
         """
-        signal, due = self._config.signal or Signal(), self._readings
+        signal, due = self._config.signal or SignalTable(), self._readings
         if not due:
             return
         try:

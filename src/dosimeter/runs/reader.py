@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 from dosimeter.nearest import nearest
-from dosimeter.recipe.config import Config
+from dosimeter.runs.config import Config
 
 T = TypeVar("T")
 

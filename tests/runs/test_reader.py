@@ -9,8 +9,8 @@ import typing
 import pytest
 
 from configs import BASE, changed, write_config
-from dosimeter.recipe import STARTER, Config, read_config
-from dosimeter.recipe.reader import config_from, first_difference
+from dosimeter.runs import STARTER, Config, read_config
+from dosimeter.runs.reader import config_from, first_difference
 from dosimeter.training import GradSampling
 
 
