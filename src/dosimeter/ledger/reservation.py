@@ -133,8 +133,9 @@ class Buffered:
         count = arguments.count("count", count)
         with self._lock:
             if not self._holds(cost, count):
-                if self._current is not None and not self._current.drawn:
-                    self.commit()  # frees what it holds
+                current = self._current
+                if current is not None and not (current.drawn and current.remaining):
+                    self.commit()  # it holds nothing, or frees what it holds
                 # A refusal leaves the reservation at hand, and what it still holds.
                 made = self._reserve(cost, count)
                 self.commit()
