@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 import dosimeter as dm
 from cli.train.commands import TRAPPED, config, ledger_config, process, run, said
 from dosimeter.ledger import Ledger
+from dosimeter.runs.folder import RunFolder
 from dosimeter.training import History
 
 # A model during whose fifth step someone closes the budget.
@@ -276,3 +277,27 @@ def test_two_processes_never_train_in_one_folder(trap):
     with FileLock("run/.lock"):
         done = run("config.toml", "--resume", code=2)
     assert "must be held by one process" in done.stderr
+
+
+def test_noise_that_was_left_out_is_kept_when_a_run_is_resumed(trap):
+    """With its menu, from which all steps of all epochs are paid, those before included."""
+    config(model=TRAPPED["model"], training={"epochs": 4, "seed": 1, "noise_multiplier": None})
+    trap(5)
+    run("config.toml", code=130)
+    trap(0)
+    told = run("config.toml", "--resume")
+    assert "no menu" not in told.stderr
+    history = History.load("run/history.json")
+    (noise,) = {epoch.noise_multiplier for epoch in history}
+    plain = dm.Filter(4.0, 1e-5)
+    assert not plain.admits(dm.SampledGaussian(40 / 120, noise), 12)
+    assert [epoch.steps for epoch in history] == [3, 2, 3, 3]
+    assert said()["epsilon"] <= 4.0
+
+
+@pytest.mark.parametrize("menu", [True, False])
+def test_a_checkpoint_tells_whether_there_was_a_menu(menu):
+    config(budget={"menu": menu})
+    run("config.toml")
+    saved = RunFolder("run").saved()
+    assert (saved.menu, saved.noise) == (menu, 2.0)
