@@ -29,7 +29,7 @@ from dosimeter.accounting import Account, Terms
 from dosimeter.ledger import Budget, Ledger, book
 from dosimeter.ledger.accounts import terms_row, write_position
 from dosimeter.ledger.records import Entry, Kind, digest, written
-from dosimeter.ledger.schema import place
+from dosimeter.ledger.stores.schema import place
 
 COST = dm.SampledGaussian(sample_rate=0.001, noise_multiplier=8.0)
 CLIENTS = 8

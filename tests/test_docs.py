@@ -147,6 +147,7 @@ def anchors(page):
 
 def test_what_pages_say_of_defaults_and_menus_is_so():
     """The two pages that speak of what the code does without being asked."""
+    from dosimeter.ledger import Ledger
     from dosimeter.runs.config import BudgetTable, SignalTable
 
     page = " ".join((ROOT / "docs" / "train-without-python.md").read_text().split())
@@ -155,7 +156,11 @@ def test_what_pages_say_of_defaults_and_menus_is_so():
     said = f"private `{default.kind}` of the training records with `noise_multiplier = "
     assert f"{said}{default.noise_multiplier:g}`" in page
     assert "`menu = false` turns it off" in page
-    assert inspect.signature(BudgetTable).parameters["menu"].default is True
+    assert "takes a menu as a `Filter` does" in (ROOT / "docs" / "prices.md").read_text().replace(
+        "\n", " "
+    )
+    for other in (Ledger.create, Ledger.create_odometer, Ledger.create_blocks, BudgetTable):
+        assert "menu" in inspect.signature(other).parameters
 
 
 def test_what_to_install_is_said_as_it_works():

@@ -10,7 +10,8 @@ import pathlib
 import pytest
 
 import dosimeter as dm
-from dosimeter.accounting import Account, Terms
+from dosimeter import Neighbours
+from dosimeter.accounting import Account, Guarantee, Terms
 from dosimeter.errors import BudgetExceeded, StateError
 
 NOMINAL, OTHER, STRANGER = dm.Gaussian(10.0), dm.Gaussian(20.0), dm.Gaussian(40.0)
@@ -94,6 +95,65 @@ def test_an_incomplete_plain_form_is_refused(account, name):
     del plain[name]
     with pytest.raises(StateError):
         Account.from_plain(plain)
+
+
+class TestRelations:
+    """Figures of different neighbouring relations are never added up."""
+
+    @pytest.mark.parametrize("relation", Neighbours)
+    @pytest.mark.parametrize("menu", [False, True], ids=["sums", "menu"])
+    @pytest.mark.parametrize("kind", [dm.Filter, dm.Odometer])
+    def test_a_gate_takes_costs_of_its_own_relation_only(self, kind, menu, relation):
+        cost = dm.Gaussian(20.0, neighbours=relation)
+        given = (1.0, 1e-6) if kind is dm.Filter else (1e-6,)
+        gate = kind(*given, neighbours=relation, menu=[cost] if menu else None)
+        gate.spend(cost)
+        before = gate.state()
+        for other in set(Neighbours) - {relation}:
+            stranger = dm.Gaussian(20.0, neighbours=other)
+            for ask in (gate.admits, gate.spend, gate.affordable):
+                with pytest.raises(ValueError, match=f"must be for neighbours that {relation}"):
+                    ask(stranger)
+            with pytest.raises(ValueError, match="must be for neighbours"):
+                kind(*given, neighbours=other, menu=[cost])
+        assert gate.state() == before
+        assert gate.guarantee().neighbours is relation
+        assert str(relation) in str(gate.guarantee())
+        again = kind.from_state(json.loads(json.dumps(before)))
+        assert again.neighbours is relation
+        again.spend(cost)
+
+    def test_the_usual_relation_is_not_written_down(self):
+        assert "neighbours" not in dm.Filter(1.0, 1e-6).state()
+
+    @pytest.mark.parametrize("relation", ["replace one record", None, 1])
+    def test_what_is_no_relation_is_refused(self, relation):
+        with pytest.raises(TypeError, match="neighbours must be"):
+            dm.Filter(1.0, 1e-6, neighbours=relation)
+
+    def test_an_edited_relation_is_refused(self):
+        plain = Account.open(
+            Terms.of_filter(1.0, 1e-6, neighbours=Neighbours.REPLACE_ONE_RECORD)
+        ).plain()
+        for edit in ("replace two records", None, "add/remove one record"):
+            with pytest.raises(StateError):
+                Account.from_plain({**plain, "neighbours": edit})
+
+    @pytest.mark.parametrize("relation", Neighbours)
+    @pytest.mark.parametrize("menu", [False, True])
+    def test_a_guarantee_is_data(self, relation, menu):
+        for epsilon in (0.5, math.inf):
+            said = Guarantee(
+                kind="odometer",
+                epsilon=epsilon,
+                delta=1e-6,
+                neighbours=relation,
+                menu=menu,
+                seeded=True,
+            )
+            assert Guarantee.from_plain(json.loads(json.dumps(said.plain()))) == said
+        sides = "the same side" in " ".join(said.conditions)
+        assert sides == (menu and relation is not Neighbours.REPLACE_ONE_RECORD)
 
 
 class TestReleases:

@@ -141,6 +141,7 @@ class Account:
             kind=terms.kind,
             epsilon=terms.limit if terms.kind == "filter" else self.epsilon,
             delta=terms.total_delta,
+            neighbours=terms.neighbours,
             menu=terms.menu is not None,
         )
 
@@ -228,11 +229,11 @@ class Account:
     def _checked(self, cost: Cost, count: int) -> tuple[Cost, int]:
         """The cost as the menu knows it, if there is one, and the count."""
         count = arguments.count("count", count)
-        if self.terms.menu is None:
-            return cost, count
-        if not isinstance(cost, Cost):
-            charge(cost, count, self.terms.mixture.orders)
-        return self.terms.menu.declared(cost), count
+        terms = self.terms
+        if getattr(cost, "neighbours", None) is not terms.neighbours:
+            charge(cost, count, terms.mixture.orders)  # says so if it is no cost
+            terms.require_relation(cost)
+        return cost if terms.menu is None else terms.menu.declared(cost), count
 
     def _refusal(self, cost: Cost, count: int) -> BudgetExceeded:
         wanted = count - self.prepaid.get(cost, 0)

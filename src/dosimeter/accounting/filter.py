@@ -14,6 +14,7 @@ from dosimeter.accounting.account import Account
 from dosimeter.accounting.meter import Meter
 from dosimeter.accounting.priced.items import Menu
 from dosimeter.accounting.terms import Terms
+from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
 from dosimeter.rdp.orders import FloatArray
 
@@ -33,14 +34,16 @@ class Filter(Meter):
             with quanta, in any adaptive order, at nearly the price of exact accounting
             (docs/prices.md); making the menu takes seconds. Anything else falls to the
             mixture on a tenth of delta and, once admitted, ends the menu.
+        neighbours: Which two data sets the guarantee speaks about; every cost must be for the
+            same relation.
 
     Guarantee:
-        Everything ever admitted is together (epsilon, delta + approx_delta)-DP for
-        neighbours that differ in one added or removed record, though each cost may be
-        chosen after seeing all earlier outputs (Theorem 3, T4 in docs/guarantees.md).
-        Costs must come from public parameters. Sums and epsilon are rounded upward. With
-        a menu the extra record must be on the same side in every round, as it is for two
-        neighbouring data sets (Theorem 5 in docs/prices.md).
+        Everything ever admitted is together (epsilon, delta + approx_delta)-DP for all
+        `neighbours`, though each cost may be chosen after seeing all earlier outputs
+        (Theorem 3, T4 in docs/guarantees.md). Costs must come from public parameters. Sums
+        and epsilon are rounded upward. With a menu the extra record must be on the same
+        side in every round, as it is for two neighbouring data sets (Theorem 5 in
+        docs/prices.md).
 
     Example:
         >>> import dosimeter as dm
@@ -64,6 +67,7 @@ class Filter(Meter):
         orders: Iterable[float] | None = None,
         weights: Sequence[float] | FloatArray | None = None,
         menu: Sequence[Cost] | Menu | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
     ) -> None:
         terms = Terms.of_filter(
             epsilon,
@@ -73,5 +77,6 @@ class Filter(Meter):
             orders=orders,
             weights=weights,
             menu=menu,
+            neighbours=neighbours,
         )
         super().__init__(Account.open(terms))

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_MENU = (
-    "the menu was declared before the first spend",
-    "the extra record is on the same side in every round",
-)
-"""What a priced menu asks for beyond Rényi costs."""
+from dosimeter.neighbours import Neighbours
 
 _SEEDED = (
     "; but a seed was given, so the noise is predictable: against anyone who knows or guesses "
@@ -28,6 +25,7 @@ class Guarantee:
             far if one stops now (ex-post DP).
         epsilon: The limit of a filter, the reading of an odometer.
         delta: The delta, failures included.
+        neighbours: Which two data sets it speaks about.
         menu: Whether a menu vouches for it, which asks for more than Rényi costs do.
         seeded: Whether the noise came from a seed, which takes everything away again.
     """
@@ -35,18 +33,32 @@ class Guarantee:
     kind: str
     epsilon: float
     delta: float
+    neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD
     menu: bool = False
     seeded: bool = False
 
     @property
     def conditions(self) -> tuple[str, ...]:
         """What must hold besides public costs and spending before computing."""
-        return _MENU if self.menu else ()
+        if not self.menu:
+            return ()
+        declared = "the menu was declared before the first spend"
+        if self.neighbours is Neighbours.REPLACE_ONE_RECORD:
+            return (declared,)  # such a menu has no sides
+        extra = "user" if self.neighbours is Neighbours.ADD_REMOVE_USER else "record"
+        return declared, f"the extra {extra} is on the same side in every round"
 
     def plain(self) -> dict[str, Any]:
         """The same as plain JSON values."""
-        epsilon = "inf" if math.isinf(self.epsilon) else self.epsilon
-        return {**asdict(self), "epsilon": epsilon, "conditions": list(self.conditions)}
+        plain = {**asdict(self), "neighbours": str(self.neighbours)}
+        return {**plain, "epsilon": "inf" if math.isinf(self.epsilon) else self.epsilon}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Guarantee:
+        """The guarantee that `plain` wrote."""
+        epsilon = math.inf if plain["epsilon"] == "inf" else plain["epsilon"]
+        relation = Neighbours.named(plain["neighbours"])
+        return cls(**{**plain, "epsilon": epsilon, "neighbours": relation})
 
     def __str__(self) -> str:
         if self.kind == "odometer" and math.isinf(self.epsilon):
@@ -57,15 +69,13 @@ class Guarantee:
         return text + (_SEEDED if self.seeded else "")
 
     def _filter(self) -> str:
-        return (
-            f"({self.epsilon!r}, {self.delta!r})-DP, add/remove one record, fully adaptive, filter"
-        )
+        return f"({self.epsilon!r}, {self.delta!r})-DP, {self.neighbours}, fully adaptive, filter"
 
     def _odometer(self) -> str:
         return (
             f"ex-post ({self.epsilon!r}, {self.delta!r})-DP at the moment of stopping: "
             f"P(S) <= e^{self.epsilon!r} Q(S) + {self.delta!r} for every set S of outcomes "
-            "with no larger reading, add/remove one record, fully adaptive, odometer"
+            f"with no larger reading, {self.neighbours}, fully adaptive, odometer"
         )
 
 

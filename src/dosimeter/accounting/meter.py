@@ -14,6 +14,7 @@ from dosimeter.accounting.guarantee import Guarantee, Standing
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.accounting.tally import Tally
+from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.orders import FloatArray
 
@@ -70,6 +71,11 @@ class Meter:
     def total_delta(self) -> float:
         """delta + approx_delta, the delta of the guarantee."""
         return self._account.terms.total_delta
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which two data sets the guarantee speaks about, fixed at the start."""
+        return self._account.terms.neighbours
 
     @property
     def orders(self) -> Orders:
@@ -154,6 +160,8 @@ class Meter:
             share.require_format(state)
             names |= POSITION | {"menu", "menu_format"}
             names |= {"readings"} if cls._kind == "odometer" else set()
+        if isinstance(state, Mapping) and "neighbours" in state:
+            names |= {"neighbours"}
         fields = dict(saved.unseal(cls._kind, state, names))
         for name in ("version", "checksum"):
             del fields[name]

@@ -17,6 +17,7 @@ from dosimeter.accounting.meter import Meter
 from dosimeter.accounting.mixture import Mixture
 from dosimeter.accounting.priced.items import Ladder
 from dosimeter.accounting.terms import Terms
+from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
 from dosimeter.rdp.orders import FloatArray
 
@@ -34,11 +35,13 @@ class Odometer(Meter):
             else leaves the reading to the mixture, on a twentieth of delta.
         plan: A cost on the menu and a count at which one expects to stop; readings are
             tightest there.
+        neighbours: Which two data sets the guarantee speaks about; every cost must be for the
+            same relation.
 
     Guarantee:
         If one stops at any time t that may depend on all outputs so far, then for every
         set S of outcomes P(S) <= the integral over S of e^{epsilon_t} dQ, plus delta +
-        approx_delta, for neighbours that differ in one added or removed record (Theorem 3,
+        approx_delta, for all `neighbours` (Theorem 3,
         T3 in docs/guarantees.md). The claim is about the moment of stopping: it does not
         say that all readings hold at once; `loss_bound` does that for the privacy loss.
 
@@ -61,9 +64,16 @@ class Odometer(Meter):
         weights: Sequence[float] | FloatArray | None = None,
         menu: Sequence[Cost] | Ladder | None = None,
         plan: tuple[Cost, int] | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
     ) -> None:
         terms = Terms.of_odometer(
-            delta, approx_delta=approx_delta, orders=orders, weights=weights, menu=menu, plan=plan
+            delta,
+            approx_delta=approx_delta,
+            orders=orders,
+            weights=weights,
+            menu=menu,
+            plan=plan,
+            neighbours=neighbours,
         )
         super().__init__(Account.open(terms))
 

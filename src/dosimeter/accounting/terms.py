@@ -23,9 +23,13 @@ from dosimeter.accounting.weights import (
     default_weights,
     plan_weights,
 )
+from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.cost import UP
 from dosimeter.rdp.orders import FloatArray
+
+_USUAL = Neighbours.ADD_REMOVE_RECORD
+"""Left out of the plain form, which had no relation at first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,7 @@ class Terms:
         mixture: The Rényi mixture, on delta or on its share beside a menu.
         menu: The declared mechanisms and their prices.
         readings: Epsilon after each number of quanta, for an odometer with a menu.
+        neighbours: Which two data sets the guarantee speaks about, and so every cost.
     """
 
     limit: float
@@ -47,8 +52,13 @@ class Terms:
     mixture: Mixture
     menu: Menu | None = None
     readings: tuple[float, ...] | None = None
+    neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD
 
     def __post_init__(self) -> None:
+        if not isinstance(self.neighbours, Neighbours):
+            raise TypeError(f"neighbours must be a dosimeter.Neighbours, got {self.neighbours!r}")
+        for item in () if self.menu is None else self.menu.items:
+            self.require_relation(item.cost)
         if not self.total_delta < 1:
             raise ValueError(f"approx_delta must leave delta below 1, got {self.approx_delta!r}")
 
@@ -63,6 +73,7 @@ class Terms:
         orders: Iterable[float] | None = None,
         weights: Sequence[float] | FloatArray | None = None,
         menu: Sequence[Cost] | Menu | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
     ) -> Terms:
         """The terms of a filter; see `Filter`."""
         limit = arguments.positive("epsilon", epsilon)
@@ -81,6 +92,7 @@ class Terms:
             approx_delta=arguments.non_negative("approx_delta", approx_delta),
             mixture=Mixture(grid, weights, part),
             menu=None if menu is None else share.menu_for(menu, limit, delta),
+            neighbours=neighbours,
         )
 
     @classmethod
@@ -93,6 +105,7 @@ class Terms:
         weights: Sequence[float] | FloatArray | None = None,
         menu: Sequence[Cost] | Ladder | None = None,
         plan: tuple[Cost, int] | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
     ) -> Terms:
         """The terms of an odometer; see `Odometer`."""
         delta = arguments.open_unit("delta", delta)
@@ -110,6 +123,7 @@ class Terms:
             mixture=mixture,
             menu=None if ladder is None else ladder.menu,
             readings=None if ladder is None else ladder.readings,
+            neighbours=neighbours,
         )
 
     @property
@@ -122,6 +136,15 @@ class Terms:
         """delta + approx_delta, the delta of the guarantee."""
         return (self.delta + self.approx_delta) * UP if self.approx_delta else self.delta
 
+    def require_relation(self, cost: Cost) -> None:
+        """Raises ValueError if a cost is for other neighbours than these terms."""
+        if cost.neighbours is not self.neighbours:
+            raise ValueError(
+                f"cost must be for neighbours that {self.neighbours}, as the gate is, got one for "
+                f"{cost.neighbours}: {cost}. Say neighbours=... where the sensitivity was taken in "
+                "the gate's relation, or spend it from a gate of its own."
+            )
+
     def plain(self) -> dict[str, Any]:
         """The terms as plain JSON values, from which `from_plain` makes equal ones."""
         return {
@@ -131,6 +154,7 @@ class Terms:
             "approx_delta": self.approx_delta,
             "orders": list(self.mixture.orders),
             "weights": self.mixture.weights.tolist(),
+            **({} if self.neighbours is _USUAL else {"neighbours": str(self.neighbours)}),
             **({} if self.menu is None else share.plain_menu(self.menu, self.readings)),
         }
 
@@ -143,6 +167,8 @@ class Terms:
         """
         values = dict(plain)
         make: Any = {"filter": cls.of_filter, "odometer": cls.of_odometer}[values.pop("kind")]
+        if "neighbours" in values:
+            values["neighbours"] = Neighbours.named(values["neighbours"])
         if "menu" in values:
             priced = {name: values.pop(name) for name in share.FIELDS & set(values)}
             values["menu"] = share.read_menu(priced)

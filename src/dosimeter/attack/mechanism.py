@@ -12,13 +12,14 @@ from mpmath import mp, mpf
 
 from dosimeter import arguments
 from dosimeter.rdp import Cost, Orders
+from dosimeter.rdp.loss import Atoms, Direction
 from dosimeter.rdp.moments import log_excess, log_of_one_plus
 from dosimeter.rdp.orders import FloatArray
 
 _SLACK = 1.0 + 1e-11
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FiniteMechanism(Cost):
     """Output i has probability p_i in one world and p_i e^{-loss_i} in the other.
 
@@ -31,6 +32,7 @@ class FiniteMechanism(Cost):
     probabilities: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         losses = tuple(arguments.real("losses", loss) for loss in self.losses)
         chances = tuple(arguments.open_unit("probabilities", p) for p in self.probabilities)
         if not losses or len(losses) != len(chances):
@@ -50,6 +52,10 @@ class FiniteMechanism(Cost):
         ]
         rest = (1 - mp.fsum(p for p, _ in pairs), 1 - mp.fsum(q for _, q in pairs))
         return [*pairs, rest]
+
+    def loss(self, direction: Direction) -> Atoms:
+        """That of its outputs."""
+        return Atoms.of(self.worlds(), direction)
 
     def _rest(self) -> tuple[float, float]:
         """What the listed outputs leave in each world: exact in one, hence close in the other."""

@@ -1,40 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs as the command line writes them."""
+"""Costs as the command line writes them: one option for each mechanism that has one, and JSON."""
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dosimeter.cli.outcome import Command
+from dosimeter.rounding import exact
 
 if TYPE_CHECKING:
+    from dosimeter.neighbours import Neighbours
     from dosimeter.rdp import Cost
 
-OPTIONS = {
-    "gaussian": ("gaussian", ("noise_multiplier",)),
-    "laplace": ("laplace", ("scale",)),
-    "sampled_gaussian": ("sampled_gaussian", ("sample_rate", "noise_multiplier")),
-    "pure": ("pure_dp", ("epsilon",)),
-    "approx": ("approx_dp", ("epsilon", "delta")),
-    "zcdp": ("zcdp", ("rho", "xi")),
-}
-"""The option, the kind of plain cost it makes, and the numbers it takes, comma-separated."""
-
+_GIVEN = "dosimeter.cli.costs"
 _EXAMPLE = """'{"kind": "gaussian", "noise_multiplier": 20}'"""
 
 
-def cost_from(options: dict[str, str | None]) -> Cost:
-    """The cost that exactly one of the options describes.
+class CostCommand(Command):
+    """A command that takes a cost, by the options that the mechanisms state.
+
+    They are looked up when the command is used: the help of others loads no mechanism.
+    """
+
+    def get_params(self, ctx: Any) -> Any:
+        """The arguments, the options of costs, then the other options."""
+        params = super().get_params(ctx)
+        first = next(i for i, one in enumerate(params) if one.param_type_name == "option")
+        return [*params[:first], *_params(), *params[first:]]
+
+
+def given_cost(context: typer.Context, neighbours: str) -> Cost:
+    """The cost that a command was given by exactly one option, for these neighbours.
 
     Raises:
         ValueError: None or several were given, or one that describes no cost.
     """
+    return cost_from(context.meta.get(_GIVEN, {}), neighbours)
+
+
+def menu_from(texts: Iterable[str], neighbours: str) -> list[Cost]:
+    """The costs of a menu, each as `in_words` writes it, or as JSON."""
+    return [_item_from(text, neighbours) for text in texts]
+
+
+def _item_from(text: str, neighbours: str) -> Cost:
+    if text.lstrip().startswith("{"):
+        return cost_from({"cost": text}, neighbours)
+    name, _, numbers = text.strip().partition(" ")
+    known = _mechanisms()
+    if name.replace("-", "_") not in known:
+        names = ", ".join(one.replace("_", "-") for one in known)
+        raise ValueError(
+            f"--menu must be a mechanism and its numbers such as 'gaussian 20', or JSON, got "
+            f"{text!r}; mechanisms: {names}"
+        )
+    return cost_from({name.replace("-", "_"): numbers.strip()}, neighbours)
+
+
+def cost_from(options: Mapping[str, str | None], neighbours: str) -> Cost:
+    """The cost that exactly one of the options describes; JSON states its neighbours itself."""
+    from dosimeter.neighbours import Neighbours
     from dosimeter.rdp.plain import from_plain
 
     given = {name: text for name, text in options.items() if text is not None}
     if len(given) != 1:
-        got = _options(given) or "none"
-        raise ValueError(f"cost must be given by exactly one of {_options(options)}, got {got}")
+        got = _dashed(given) or "none"
+        raise ValueError(f"cost must be given by exactly one of {_dashed(options)}, got {got}")
     ((name, text),) = given.items()
     if name == "cost":
         try:
@@ -43,22 +80,79 @@ def cost_from(options: dict[str, str | None]) -> Cost:
             raise ValueError(
                 f"--cost must be JSON such as {_EXAMPLE}, got {text}: {error}"
             ) from error
-    kind, fields = OPTIONS[name]
+    return _from_numbers(name, text, Neighbours.named(neighbours))
+
+
+def _from_numbers(name: str, text: str, neighbours: Neighbours) -> Cost:
+    from dosimeter.rdp.cost import parameters
+
+    made = _mechanisms()[name]
+    names = parameters(made)
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    if name == "zcdp" and len(numbers) == 1:
-        numbers.append(0.0)
-    if len(numbers) != len(fields):
-        raise ValueError(f"{_options([name])} must be {','.join(fields).upper()}, got {text!r}")
+    wanted = ",".join(names).upper()
+    if not sum(names.values()) <= len(numbers) <= len(names):
+        raise ValueError(f"{_dashed([name])} must be {wanted}, got {text!r}")
     try:
-        return from_plain({"kind": kind, **dict(zip(fields, numbers, strict=True))})
+        given: dict[str, Any] = dict(zip(names, numbers, strict=False))
+        return made(**given, neighbours=neighbours)
     except ValueError as error:
-        if len(fields) > 1:
-            error.add_note(f"{_options([name])} takes {','.join(fields).upper()} in this order")
+        if len(names) > 1:
+            error.add_note(f"{_dashed([name])} takes {wanted} in this order")
         raise
 
 
-def _options(names: Iterable[str]) -> str:
+def in_words(plain: Mapping[str, Any]) -> str:
+    """A plain cost as `dosimeter budget spend` takes it; one with lists only by its kind."""
+    from dosimeter.rdp.cost import parameters
+
+    words = str(plain["kind"])
+    for name, made in _mechanisms().items():
+        if made.kind == plain["kind"]:
+            numbers = ",".join(exact(plain[part]) for part in parameters(made))
+            words = f"{_dashed([name])[2:]} {numbers}"
+    return f"{words}, {plain['neighbours']}" if "neighbours" in plain else words
+
+
+@cache
+def _mechanisms() -> dict[str, type[Cost]]:
+    """The mechanisms that have an option, by its name."""
+    from dosimeter.rdp import MECHANISMS
+
+    return {made.option.name: made for made in MECHANISMS if made.option is not None}
+
+
+@cache
+def _params() -> list[Any]:
+    """The options of costs, made by Typer as it makes those of any function."""
+
+    def kept(context: typer.Context, param: typer.CallbackParam, value: str | None) -> None:
+        context.meta.setdefault(_GIVEN, {})[param.name] = value
+
+    def command(**options: str | None) -> None:
+        pass
+
+    about = {name: made.option for name, made in _mechanisms().items() if made.option is not None}
+    rows = [(name, option.metavar, option.help) for name, option in about.items()]
+    rows.append(("cost", "JSON", "A cost as JSON."))
+    command.__annotations__ = {
+        name: Annotated[
+            str | None, typer.Option(metavar=metavar, help=text, callback=kept, expose_value=False)
+        ]
+        for name, metavar, text in rows
+    }
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in command.__annotations__.items()
+        ]
+    )
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return list(typer.main.get_command(app).params)
+
+
+def _dashed(names: Iterable[str]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)

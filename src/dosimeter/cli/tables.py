@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dosimeter.cli.costs import OPTIONS
+from dosimeter.cli.costs import in_words
 from dosimeter.rounding import at_least, at_most, exact, shortened
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def print_entries(entries: list[Entry]) -> None:
             entry.time[:16].replace("T", " "),
             str(entry.kind),
             f"{entry.count:,}" if entry.count else "",
-            _text(_short(json.loads(entry.cost)) if entry.cost else ""),
+            _text(in_words(json.loads(entry.cost)) if entry.cost else ""),
             at_most(entry.epsilon, padded=True),
             _text(entry.actor),
             _text(entry.purpose[:200]),
@@ -136,15 +136,6 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     _console().print(table)
-
-
-def _short(cost: Mapping[str, Any]) -> str:
-    """A plain cost as `dosimeter budget spend` takes it; one with lists only by its kind."""
-    for option, (kind, fields) in OPTIONS.items():
-        if cost["kind"] == kind:
-            numbers = ",".join(exact(cost[field]) for field in fields)
-            return f"{option.replace('_', '-')} {numbers}"
-    return str(cost["kind"])
 
 
 def _percent(one: Statement) -> str:

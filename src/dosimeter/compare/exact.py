@@ -12,7 +12,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from dosimeter.rdp import Cost, Gaussian, Laplace, PureDp, SampledGaussian
+from dosimeter.accounting.classic.composition import distribution
+from dosimeter.rdp import Cost
+from dosimeter.rdp.loss import Direction
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -23,8 +25,6 @@ _PER_DEVIATION = 25
 _MOST_INTERVALS = 150_000
 _COARSEST = 5e-3
 _LOWEST_ORDER = 1.25
-_FAR = 10.5
-"""Deviations of the noise beyond which outputs do not matter at any delta in use."""
 
 
 class ExactTotal:
@@ -57,30 +57,6 @@ class ExactTotal:
         return max(0.0, float(self._total.get_epsilon_for_delta(self._delta)))
 
 
-def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
-    """dp-accounting's loss distribution of one run, in intervals of some width.
-
-    Raises:
-        ValueError: The cost has no known loss distribution.
-    """
-    from dp_accounting.pld import common
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    match cost:
-        case Gaussian(noise_multiplier=noise):
-            return pld.from_gaussian_mechanism(noise, value_discretization_interval=width)
-        case SampledGaussian(sample_rate=rate, noise_multiplier=noise):
-            return pld.from_gaussian_mechanism(
-                noise, sampling_prob=rate, value_discretization_interval=width
-            )
-        case Laplace(scale=scale):
-            return pld.from_laplace_mechanism(scale, value_discretization_interval=width)
-        case PureDp(epsilon=epsilon) if cost.delta == 0:
-            parameters = common.DifferentialPrivacyParameters(epsilon, 0.0)
-            return pld.from_privacy_parameters(parameters, value_discretization_interval=width)
-    raise ValueError(f"schedule must hold costs with a known loss distribution, got {cost}")
-
-
 def interval(schedule: Iterable[tuple[Cost, int]]) -> float:
     """A width of intervals that suits the typical run of a schedule, yet not too many of them."""
     variance, runs, longest, coarsest = 0.0, 0, 0.0, _COARSEST
@@ -88,12 +64,11 @@ def interval(schedule: Iterable[tuple[Cost, int]]) -> float:
         # Near order 1 the Rényi cost is the order times half the variance of the loss.
         variance += count * 2 * float(cost.rdp([_LOWEST_ORDER])[0]) / _LOWEST_ORDER
         runs += count
-        if isinstance(cost, SampledGaussian):
-            shift = 1 / cost.noise_multiplier
-            far = math.log(cost.sample_rate) + shift * (_FAR + shift / 2)
-            longest = max(longest, far)
-        elif isinstance(cost, PureDp):
-            # dp-accounting rounds its two losses up to the next interval.
-            coarsest = min(coarsest, cost.epsilon / 1000)
+        loss = cost.loss(Direction.REMOVE)
+        if loss is not None:
+            longest = max(longest, loss.high)
+        if cost.dp_event() is None:
+            # dp-accounting rounds the two losses of the worst case up to the next interval.
+            coarsest = min(coarsest, cost.pure_epsilon / 1000)
     fine = math.sqrt(variance / runs) / _PER_DEVIATION
     return min(coarsest, max(fine, longest / _MOST_INTERVALS, 1e-7))

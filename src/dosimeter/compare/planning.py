@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from dosimeter import arguments
 from dosimeter.accounting import Filter
 from dosimeter.accounting.classic import RdpComposition, Validity
+from dosimeter.accounting.classic.composition import distribution
 from dosimeter.accounting.tally import largest
-from dosimeter.compare.exact import distribution, interval
+from dosimeter.compare.exact import interval
 from dosimeter.compare.noise import MOST, least, menu_noise
 from dosimeter.compare.schedule import mechanism
 from dosimeter.rdp import Cost

@@ -14,11 +14,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from dosimeter.accounting import Account
-from dosimeter.ledger import schema
 from dosimeter.ledger.accounts import terms_row, write_position
 from dosimeter.ledger.errors import BudgetNotFound, JournalError
 from dosimeter.ledger.records import START, Entry, Kind, digest
-from dosimeter.ledger.stores import Transaction
+from dosimeter.ledger.stores import Transaction, schema
 
 Clock = Callable[[], datetime]
 _PAGE = 2000

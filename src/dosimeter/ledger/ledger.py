@@ -23,6 +23,7 @@ from dosimeter.ledger.records import Receipt, Verification
 from dosimeter.ledger.request import Request, identifier, text
 from dosimeter.ledger.stores import Transaction, open_store
 from dosimeter.ledger.stores.base import UniqueViolation
+from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
 
 
@@ -77,6 +78,7 @@ class Ledger:
         orders: Iterable[float] | None = None,
         weights: Sequence[float] | None = None,
         menu: Sequence[Cost] | Menu | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
         purpose: str = "",
         actor: str = "",
     ) -> Budget:
@@ -93,6 +95,7 @@ class Ledger:
             orders=orders,
             weights=weights,
             menu=menu,
+            neighbours=neighbours,
         )
         return self._open_all([name], terms, purpose, actor)[0]
 
@@ -106,6 +109,7 @@ class Ledger:
         weights: Sequence[float] | None = None,
         menu: Sequence[Cost] | Ladder | None = None,
         plan: tuple[Cost, int] | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
         purpose: str = "",
         actor: str = "",
     ) -> Budget:
@@ -115,7 +119,13 @@ class Ledger:
             BudgetExists: The name is taken.
         """
         terms = Terms.of_odometer(
-            delta, approx_delta=approx_delta, orders=orders, weights=weights, menu=menu, plan=plan
+            delta,
+            approx_delta=approx_delta,
+            orders=orders,
+            weights=weights,
+            menu=menu,
+            plan=plan,
+            neighbours=neighbours,
         )
         return self._open_all([name], terms, purpose, actor)[0]
 
@@ -129,6 +139,7 @@ class Ledger:
         plan: tuple[Cost, int] | None = None,
         approx_delta: float = 0.0,
         menu: Sequence[Cost] | Menu | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
         purpose: str = "",
         actor: str = "",
     ) -> list[Budget]:
@@ -140,7 +151,14 @@ class Ledger:
             own block has spent: parallel composition. Spend in every block that a
             computation reads, with `spend_all`.
         """
-        terms = Terms.of_filter(epsilon, delta, plan=plan, approx_delta=approx_delta, menu=menu)
+        terms = Terms.of_filter(
+            epsilon,
+            delta,
+            plan=plan,
+            approx_delta=approx_delta,
+            menu=menu,
+            neighbours=neighbours,
+        )
         names = [f"{prefix}/{label}" for label in labels]
         return self._open_all(names, terms, purpose, actor)
 
@@ -163,10 +181,6 @@ class Ledger:
             raise ValueError(f"costs must map the names of budgets to costs, got {costs!r}")
         asked = Request(costs, count, key=key, purpose=purpose, actor=actor)
         return self._desk.spend(asked)
-
-    def close(self, name: str, *, purpose: str = "", actor: str = "") -> None:
-        """Stops a budget for good; it stays readable."""
-        self[name].close(purpose=purpose, actor=actor)
 
     def verify(self, name: str, *, receipt: Receipt | None = None) -> Verification:
         """Replays a journal with the code of today and names the first entry that does not fit.

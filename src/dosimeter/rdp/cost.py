@@ -1,42 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost: what one run of a mechanism costs, as a Rényi curve over orders.
+"""Cost: what one run of a mechanism costs, and all else that is to be known of it.
 
-A cost is a frozen, hashable value. Its curve bounds the Rényi divergence in both
-directions of add/remove-one-record neighbours, at sensitivity 1. Every curve passes
-one guard on its way out: right shape, no NaN, nothing negative, non-decreasing in the
-order. Infinity is allowed and means "no bound at this order".
+A cost is a frozen, hashable value. Its curve bounds the Rényi divergence in both directions of
+its neighbouring relation, at sensitivity 1. Every curve passes one guard on its way out: right
+shape, no NaN, nothing negative, non-decreasing in the order. Infinity is allowed and means "no
+bound at this order". A mechanism states the rest in its own class, too, so that no other part
+needs to know it by name: its exact loss, its event, its written form and its option.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from dosimeter.neighbours import Neighbours
+from dosimeter.rdp.loss import Direction, Loss
 from dosimeter.rdp.orders import FloatArray, Orders, locked
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 UP = 1.0 + 2.0**-52
 """Multiplying a float result by this undoes one rounding to nearest, upward."""
 
+SLACK = 1.0 + 2.0**-44
+"""Covers the rounding of a short closed form (checked against mpmath)."""
 
+SMALLEST = 1e-300
+"""Added to every closed form: below it the roundings of denormal numbers are not relative."""
+
+
+class Option(NamedTuple):
+    """How the command line takes a cost: `--name` with its numbers, comma-separated."""
+
+    name: str
+    metavar: str
+    help: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Cost(ABC):
     """The privacy cost of one run of a mechanism.
 
     Curves are cached by equality: two costs that compare equal must have the same curve.
 
+    Attributes:
+        neighbours: The relation in which the sensitivity is 1; costs of different relations differ.
+        delta: Probability that the curve fails to hold; zero for most mechanisms.
+        kind: The name under which it is written down; without one it is not.
+        option: How the command line takes it, or None.
+
     Guarantee:
         `rdp(orders)` is at least max(D_a(P||Q), D_a(Q||P)) at every order a, for all
-        neighbours that differ in one added or removed record, with sensitivity 1, up to
-        a failure of probability `delta`. Rounded upward.
+        `neighbours`, with sensitivity 1, up to a failure of probability `delta`. Rounded upward.
     """
 
-    @property
-    def delta(self) -> float:
-        """Probability that the curve fails to hold; zero for most mechanisms."""
-        return 0.0
+    # Left out of the hash, which every spend takes; equality has it.
+    neighbours: Neighbours = field(
+        default=Neighbours.ADD_REMOVE_RECORD, kw_only=True, hash=False, repr=False
+    )
+
+    delta = 0.0
+    kind: ClassVar[str] = ""
+    option: ClassVar[Option | None] = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.neighbours, Neighbours):
+            raise TypeError(f"neighbours must be a dosimeter.Neighbours, got {self.neighbours!r}")
+
+    def __repr__(self) -> str:
+        given = [f"{name}={value!r}" for name, value in self.arguments().items()]
+        if self.neighbours is not Neighbours.ADD_REMOVE_RECORD:
+            given.append(f"neighbours={self.neighbours!r}")
+        return f"{type(self).__name__}({', '.join(given)})"
 
     @property
     def pure_epsilon(self) -> float:
@@ -47,9 +90,29 @@ class Cost(ABC):
         """The Rényi cost of one run at each order, read-only and never too small."""
         return _guarded_curve(self, Orders(orders))
 
+    def loss(self, direction: Direction) -> Loss | None:
+        """The exact privacy loss of one run in one direction, or None if it is not known."""
+        return None
+
+    def dp_event(self) -> dp_accounting.DpEvent | None:
+        """The same mechanism as an event of dp-accounting, or None if it has none."""
+        return None
+
+    def arguments(self) -> dict[str, Any]:
+        """What the cost was made with, but for the relation."""
+        known = vars(self)
+        return {name: known[name] for name in parameters(type(self)) if name in known}
+
     @abstractmethod
     def _curve(self, orders: Orders) -> FloatArray:
         """The curve before the guard; rounded upward by the mechanism that knows how."""
+
+
+@cache
+def parameters(made: type[Cost]) -> dict[str, bool]:
+    """What a class of costs takes, but for the relation, and whether each is a must."""
+    taken = inspect.signature(made).parameters.values()
+    return {one.name: one.default is one.empty for one in taken if one.name != "neighbours"}
 
 
 @lru_cache(maxsize=4096)

@@ -13,24 +13,42 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dosimeter import arguments
-from dosimeter.rdp.cost import Cost, interpolate
-from dosimeter.rdp.mechanisms import Gaussian
+from dosimeter.neighbours import Neighbours
+from dosimeter.rdp.cost import Cost, Option, interpolate
+from dosimeter.rdp.gaussian import Gaussian
+from dosimeter.rdp.loss import (
+    Cells,
+    Direction,
+    normal_between,
+    normal_reach,
+    normal_tail,
+    require_noise,
+)
 from dosimeter.rdp.moments import log_excess, log_of_one_plus
 from dosimeter.rdp.orders import FloatArray, Orders
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+_CELL_ERROR = 2e-10
+"""Relative error of a cell's probability where a loss is inverted; the largest seen is 6e-11."""
 
 _QUADRATURE_SLACK = 1.0 + 1e-9
 _MAX_NODES = 200_000
 _HALF_WIDTH = 10.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SampledGaussian(Cost):
     """One step on a Poisson sample: every record joins independently with `sample_rate`.
+
+    With neighbours that differ in one user, every user joins with all records or none.
 
     `noise_multiplier` is the standard deviation of the noise on the *sum* over its
     sensitivity (for DP-SGD, the clipping norm). Batches of fixed size, shuffled batches
@@ -40,7 +58,17 @@ class SampledGaussian(Cost):
     sample_rate: float
     noise_multiplier: float
 
+    kind: ClassVar[str] = "sampled_gaussian"
+    option: ClassVar[Option] = Option("sampled_gaussian", "RATE,NOISE", "A step of DP-SGD.")
+
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.neighbours is Neighbours.REPLACE_ONE_RECORD:
+            raise ValueError(
+                f"neighbours must be add/remove for a Poisson sample, got {self.neighbours!r}. "
+                "Give Gaussian(noise_multiplier, neighbours=...), without the gain from sampling, "
+                "or a Curve of your own bound."
+            )
         rate = arguments.real("sample_rate", self.sample_rate)
         if not 0 < rate <= 1:
             raise ValueError(f"sample_rate must lie in (0, 1], got {self.sample_rate!r}")
@@ -70,6 +98,17 @@ class SampledGaussian(Cost):
         if not whole.all():
             curve[~whole] = self._between(orders.array[~whole])
         return curve
+
+    def loss(self, direction: Direction) -> SampledLoss:
+        """That of the mixture against the noise alone, or the reverse."""
+        return SampledLoss(self.sample_rate, self.noise_multiplier, direction)
+
+    def dp_event(self) -> dp_accounting.DpEvent:
+        """A PoissonSampledDpEvent of a GaussianDpEvent."""
+        import dp_accounting
+
+        inner = dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        return dp_accounting.PoissonSampledDpEvent(self.sample_rate, inner)
 
     def _at_whole(self, orders: tuple[int, ...]) -> FloatArray:
         """log1p of sum over k >= 2 of C(a,k) (1-q)^(a-k) q^k (e^{k(k-1)/2s^2} - 1), over a - 1."""
@@ -120,6 +159,82 @@ class SampledGaussian(Cost):
         far = total + np.log1p((1 - q) * np.exp(-np.maximum(total, 30.0)))
         near = np.where(shift < 1, q * np.expm1(np.minimum(shift, 1.0)), np.exp(total) - q)
         return np.where(total > 30, far, np.log1p(np.where(total > 30, 0.0, near)))
+
+
+@dataclass(frozen=True)
+class SampledLoss:
+    """P = (1-q) N(0,1) + q N(1/s,1), Q = N(0,1) in units of the noise s, or the reverse."""
+
+    rate: float
+    noise: float
+    direction: Direction
+
+    @property
+    def low(self) -> float:
+        """The loss of an output that is too far on one side to be looked at."""
+        removed = self.direction is Direction.REMOVE
+        return self._of(-normal_reach()) if removed else -self._of(normal_reach() + 1 / self.noise)
+
+    @property
+    def high(self) -> float:
+        """The loss of an output that is too far on the other side."""
+        removed = self.direction is Direction.REMOVE
+        return self._of(normal_reach() + 1 / self.noise) if removed else -self._of(-normal_reach())
+
+    @property
+    def scale(self) -> float:
+        """About its standard deviation."""
+        return self.rate * math.sqrt(math.expm1(min(1.0, self.noise**-2)))
+
+    def _of(self, output: float) -> float:
+        """Loss of an output where the first neighbour has the extra record."""
+        shift = 1.0 / self.noise
+        exponent = shift * (output - shift / 2)
+        if exponent > 30 or self.rate == 1.0:
+            others = (1 - self.rate) / self.rate * math.exp(-max(exponent, 30.0))
+            return math.log(self.rate) + exponent + math.log1p(others)
+        return math.log1p(self.rate * math.expm1(exponent))
+
+    def _outputs(self, losses: FloatArray) -> FloatArray:
+        """The outputs with given losses; -infinity where no output has one so low."""
+        shift = 1.0 / self.noise
+        inner = np.maximum(np.expm1(losses) + self.rate, 0.0)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(inner / self.rate) / shift + shift / 2)
+
+    def cells(self, cuts: FloatArray) -> Cells:
+        """Differences of normal distribution functions at the outputs with these losses."""
+        if not self.rate < 1:
+            raise ValueError(
+                f"menu must not sample with rate 1, got {self}; give Gaussian({self.noise!r})"
+            )
+        require_noise(self.noise)
+        removed = self.direction is Direction.REMOVE
+        if removed:
+            outputs = self._outputs(cuts)
+            outputs[0] = -math.inf
+        else:
+            # The largest loss belongs to the lowest output.
+            outputs = self._outputs(-cuts)[::-1].copy()
+            outputs[-1] = math.inf
+            if self.high <= cuts[-1]:
+                outputs[0] = -math.inf
+        rate, shift = self.rate, 1.0 / self.noise
+        plain, lost = normal_between(outputs)
+        moved, lost_too = normal_between(outputs - shift)
+        mixed = (1 - rate) * plain + rate * moved
+        top, side = (-float(outputs[-1]), shift) if removed else (float(outputs[0]), -shift)
+        tail = normal_tail(top)
+        tail_mixed = (1 - rate) * tail + rate * normal_tail(top + side)
+        # A difference lost in the second world weighs e^loss there, as its probability does.
+        if removed:
+            error = _CELL_ERROR * mixed + (1 - rate) * lost + rate * lost_too
+            error += lost * np.exp(cuts[1:])
+            return Cells(mixed, plain, error, (tail_mixed, tail, _CELL_ERROR * tail_mixed))
+        plain, mixed, lost, lost_too = (x[::-1] for x in (plain, mixed, lost, lost_too))
+        error = _CELL_ERROR * plain + lost
+        error += ((1 - rate) * lost + rate * lost_too) * np.exp(cuts[1:])
+        return Cells(plain, mixed, error, (tail, tail_mixed, _CELL_ERROR * tail))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import math
 import warnings
 
+import dp_accounting as dpa
 import numpy as np
 import pytest
 
@@ -162,8 +163,18 @@ def test_pld_takes_what_dp_accounting_has_a_distribution_for():
     rényi.spend(dm.Gaussian(5.0), 2)
     rényi.spend(dm.Laplace(10.0))
     assert 0 < rule.epsilon < rényi.epsilon
+    assert not rule.admits(dm.Zcdp(0.1))
     with pytest.raises(dm.BudgetExceeded, match="no privacy loss distribution"):
         rule.spend(dm.Zcdp(0.1))
+
+
+def test_pld_takes_events_and_outcomes_but_nothing_without_noise():
+    rule, pure = PldComposition(delta=DELTA), PldComposition(delta=DELTA)
+    rule.spend(dm.Event(dpa.SelfComposedDpEvent(dpa.LaplaceDpEvent(10.0), 3)))
+    pure.spend(dm.PureDp(0.1), 3)
+    assert 0 < rule.epsilon <= pure.epsilon == pytest.approx(0.3, rel=1e-4)
+    bare = dm.Event(dpa.ComposedDpEvent([dpa.GaussianDpEvent(5.0), dpa.NonPrivateDpEvent()]))
+    assert not rule.admits(bare)
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, math.nan, -1.0])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -25,8 +25,17 @@ from dosimeter.accounting.classic.rule import (
     checked,
 )
 from dosimeter.accounting.weights import DEFAULT_ORDERS
-from dosimeter.rdp import Cost, Gaussian, Laplace, SampledGaussian
+from dosimeter.rdp import Cost
 from dosimeter.rdp.orders import FloatArray
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+_LARGEST = 700.0
+"""Epsilons whose exponential dp-accounting can write as a float."""
+
+_COARSE = 0.1
+"""Intervals that are enough to say whether there is a distribution."""
 
 
 class BasicComposition(EpsilonRule):
@@ -83,8 +92,7 @@ class RdpComposition(CurveRule):
 class PldComposition(Rule):
     """The privacy loss distribution of the whole sequence, from dp-accounting.
 
-    Takes Gaussian, SampledGaussian, Laplace and Event costs. Each reading composes the
-    whole history anew, which takes a second or so.
+    Each reading composes the whole history anew, which takes a second or so.
     """
 
     validity: ClassVar[Validity] = Validity.FIXED
@@ -97,20 +105,23 @@ class PldComposition(Rule):
     @property
     def epsilon(self) -> float:
         """Epsilon of everything spent so far, pessimistic."""
-        from dp_accounting import pld
-
-        accountant = pld.PLDAccountant(value_discretization_interval=self._discretization)
+        total: PrivacyLossDistribution | None = None
         for cost, count in self._spent.items():
-            accountant.compose(_as_event(cost), count)
-        return float(accountant.get_epsilon(self._delta)) if self._spent else 0.0
+            more = distribution(cost, self._discretization).self_compose(count)
+            total = more if total is None else total.compose(more)
+        return 0.0 if total is None else float(total.get_epsilon_for_delta(self._delta))
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether dp-accounting has a distribution for this cost."""
         checked(cost, count)
-        return isinstance(cost, Gaussian | SampledGaussian | Laplace) or hasattr(cost, "event")
+        try:
+            distribution(cost, _COARSE)
+        except ValueError:
+            return False
+        return True
 
     def spend(self, cost: Cost, count: int = 1) -> None:
-        """Adds `count` runs to the history."""
+        """Adds `count` runs to the history, or raises BudgetExceeded and changes nothing."""
         self._require(cost, count, "knows no privacy loss distribution of it")
         self._spent[cost] = self._spent.get(cost, 0) + count
 
@@ -121,16 +132,23 @@ class PldComposition(Rule):
         return self.epsilon
 
 
-def _as_event(cost: Cost) -> object:
-    import dp_accounting
+def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
+    """dp-accounting's loss distribution of one run, pessimistic, in intervals of some width.
 
-    match cost:
-        case Gaussian():
-            return dp_accounting.GaussianDpEvent(cost.noise_multiplier)
-        case Laplace():
-            return dp_accounting.LaplaceDpEvent(cost.scale)
-        case SampledGaussian():
-            return dp_accounting.PoissonSampledDpEvent(
-                cost.sample_rate, dp_accounting.GaussianDpEvent(cost.noise_multiplier)
-            )
-    return getattr(cost, "event")  # noqa: B009 - an Event, whose module is not loaded here
+    Raises:
+        ValueError: The cost has no event of dp-accounting's with a distribution, and no (epsilon,
+            delta) either, of which the worst case would do.
+    """
+    from dp_accounting import pld
+    from dp_accounting.pld import common, privacy_loss_distribution
+
+    accountant = pld.PLDAccountant(value_discretization_interval=width)
+    event = cost.dp_event()
+    if event is not None and accountant.supports(event):
+        # What is not private at all is infinite at every delta, and not in its distribution.
+        if accountant.compose(event).get_epsilon(0.5) < math.inf:
+            return accountant._pld
+    elif cost.pure_epsilon < _LARGEST:
+        known = common.DifferentialPrivacyParameters(cost.pure_epsilon, cost.delta)
+        return privacy_loss_distribution.from_privacy_parameters(known, width)
+    raise ValueError(f"schedule must hold costs with a known loss distribution, got {cost}")

@@ -157,6 +157,8 @@ def checked(costs: Sequence[Cost]) -> Sequence[Cost]:
             raise TypeError(f"menu must hold costs such as dosimeter.Gaussian, got {cost!r}")
     if len(set(costs)) != len(costs):
         raise ValueError(f"menu must not hold a cost twice, got {list(costs)}")
+    if len({cost.neighbours for cost in costs}) > 1:
+        raise ValueError(f"menu must hold costs of one neighbouring relation, got {list(costs)}")
     if len(costs) > _MOST_ITEMS:
         raise ValueError(
             f"menu must hold at most {_MOST_ITEMS} costs, got {len(costs)}: more take minutes to "

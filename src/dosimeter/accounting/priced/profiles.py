@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dosimeter.accounting.priced.items import Direction, Finite
-from dosimeter.rdp import Cost, Gaussian, Laplace, PureDp, SampledGaussian
+from dosimeter.rdp import Cost, Gaussian, Laplace, Neighbours, PureDp, SampledGaussian
 from dosimeter.rdp.orders import FloatArray
 
 _POINTS_PER_SCALE = 16
@@ -75,7 +75,11 @@ def outcomes(cost: Cost) -> list[tuple[float, float]] | None:
         p = 1 / (1 + math.exp(-cost.epsilon))
         return [(p, p * math.exp(-cost.epsilon)), (p * math.exp(-cost.epsilon), p)]
     if isinstance(cost, Finite):
-        return [(float(p), float(q)) for p, q in cost.worlds()]
+        worlds = [(float(p), float(q)) for p, q in cost.worlds()]
+        swaps = cost.neighbours is Neighbours.REPLACE_ONE_RECORD
+        if swaps and sorted(worlds) != sorted((q, p) for p, q in worlds):
+            raise ValueError(f"menu must hold no asymmetric cost where records swap, got {cost}")
+        return worlds
     return None
 
 

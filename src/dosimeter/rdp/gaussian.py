@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Gaussian mechanism."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from dosimeter import arguments
+from dosimeter.rdp.cost import SLACK, SMALLEST, Cost, Option
+from dosimeter.rdp.loss import (
+    CLOSED_ERROR,
+    Cells,
+    Direction,
+    normal_between,
+    normal_reach,
+    normal_tail,
+    require_noise,
+)
+from dosimeter.rdp.orders import FloatArray, Orders
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+
+@dataclass(frozen=True, repr=False)
+class Gaussian(Cost):
+    """The Gaussian mechanism; `noise_multiplier` is standard deviation over sensitivity.
+
+    Also right for the discrete Gaussian, whose Rényi cost is no larger (Canonne, Kamath and
+    Steinke 2020, Theorem 4), but not on a menu, which prices the loss distribution
+    (docs/sharp-edges.md). D_a = a / (2 noise_multiplier^2) (Mironov 2017, Prop. 7).
+    """
+
+    noise_multiplier: float
+
+    kind: ClassVar[str] = "gaussian"
+    option: ClassVar[Option] = Option("gaussian", "NOISE", "Gaussian noise over sensitivity.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(
+            self, "noise_multiplier", arguments.positive("noise_multiplier", self.noise_multiplier)
+        )
+
+    def _curve(self, orders: Orders) -> FloatArray:
+        # Two divisions: the square of a huge or tiny noise leaves the range of a float.
+        curve = orders.array / self.noise_multiplier / self.noise_multiplier / 2.0
+        return np.asarray(curve * SLACK + SMALLEST)
+
+    def loss(self, direction: Direction) -> GaussianLoss:
+        """The same in both directions."""
+        return GaussianLoss(1.0 / self.noise_multiplier)
+
+    def dp_event(self) -> dp_accounting.DpEvent:
+        """A GaussianDpEvent."""
+        import dp_accounting
+
+        return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class GaussianLoss:
+    """P = N(shift, 1), Q = N(0, 1): the output x has the loss shift (x - shift / 2)."""
+
+    shift: float
+
+    @property
+    def low(self) -> float:
+        """The loss of an output that is too low to be looked at."""
+        return self.shift * (-normal_reach() - self.shift / 2)
+
+    @property
+    def high(self) -> float:
+        """The loss of an output that is too high to be looked at."""
+        return self.shift * (normal_reach() + self.shift / 2)
+
+    @property
+    def scale(self) -> float:
+        """Its standard deviation."""
+        return self.shift
+
+    def cells(self, cuts: FloatArray) -> Cells:
+        """Differences of normal distribution functions."""
+        require_noise(1.0 / self.shift)
+        outputs = cuts / self.shift + self.shift / 2
+        outputs[0] = -math.inf
+        q, lost_q = normal_between(outputs)
+        p, lost_p = normal_between(outputs - self.shift)
+        # A difference lost in the second world weighs e^loss there, as its probability does.
+        error = CLOSED_ERROR * p + lost_p + lost_q * np.exp(cuts[1:])
+        top = -float(outputs[-1])
+        tail = normal_tail(top + self.shift)
+        return Cells(p, q, error, (tail, normal_tail(top), CLOSED_ERROR * tail))
