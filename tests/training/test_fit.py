@@ -100,6 +100,29 @@ def test_epsilon_and_delta_make_a_filter_with_a_menu(run, pieces, start):
     assert "the menu was declared before the first spend" in history.guarantee
 
 
+def test_what_was_spent_before_there_was_a_menu_stays_spent(points, classifier):
+    engine, model = PrivateEngine((3.0, 1e-6)), classifier()
+    engine.spend(dm.Gaussian(50.0))
+    before = engine.epsilon
+    plain = torch.optim.SGD(model.parameters(), lr=0.5)
+    engine.make_private(
+        model, plain, points(), noise_multiplier=2.0, max_grad_norm=1.0, batch_size=40
+    )
+    assert engine.gate.menu is None
+    assert engine.epsilon == before > 0
+
+
+def test_a_run_with_a_menu_goes_on_from_its_checkpoint(run, tmp_path):
+    gates = []
+    for epochs in (2, 4):
+        history = run((8.0, 1e-6), epochs=epochs, checkpoint=tmp_path / "run.pt",
+                      callbacks=[lambda engine, _: gates.append(engine.gate)])  # fmt: skip
+    whole = dm.Filter(8.0, 1e-6, menu=[dm.SampledGaussian(40 / 200, 2.0)])
+    whole.spend(dm.SampledGaussian(40 / 200, 2.0), 20)
+    assert (history.steps, gates[-1].quanta_left) == (20, whole.quanta_left)
+    assert history.epsilon == pytest.approx(whole.epsilon, rel=1e-9)
+
+
 def test_a_policy_that_does_not_say_what_it_asks_for_gets_no_menu(run):
     class Own(StopEarly):
         def costs(self, engine):
