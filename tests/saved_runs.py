@@ -13,6 +13,12 @@ ODOMETER = (
     "S of outcomes with no larger reading, add/remove one record, fully adaptive, odometer"
 )
 
+_SAME = {"delta": 1e-5, "neighbours": "add/remove one record", "menu": False, "seeded": False}
+_PROMISES = {
+    FILTER: {"kind": "filter", "epsilon": 4.0, **_SAME},
+    ODOMETER: {"kind": "odometer", "epsilon": 1.25, **_SAME},
+}
+
 
 def epoch(number: int, **changed: Any) -> dict[str, Any]:
     """One epoch as `History.save` writes it."""
@@ -40,6 +46,7 @@ def history(epochs: int = 12, guarantee: str = FILTER, **changed: Any) -> dict[s
         "epochs": [epoch(number, **changed) for number in range(1, epochs + 1)],
         "ended": "the gate refused the next step",
         "guarantee": guarantee,
+        "promise": _PROMISES.get(guarantee),
     }
 
 

@@ -82,8 +82,15 @@ class TestReading:
         gates = dm.Filter(3.0, 1e-6), dm.Odometer(1e-6)
         for gate, kind in zip(gates, ("filter", "odometer"), strict=True):
             gate.spend(dm.Gaussian(10))
-            run = read_run(save_run(tmp_path / kind, history(guarantee=str(gate.guarantee()))))
-            assert (run.kind, run.delta) == (kind, 1e-6)
+            said = gate.guarantee()
+            past = {**history(guarantee=str(said)), "promise": said.plain()}
+            run = read_run(save_run(tmp_path / kind, past))
+            assert (run.kind, run.delta, run.seeded) == (kind, 1e-6, False)
+            assert run.limit == (3.0 if kind == "filter" else None)
+            run = read_run(save_run(tmp_path / kind, {**past, "promise": None}))
+            assert (run.kind, run.limit, run.delta) == ("", None, None)
+            seeded = {**said.plain(), "seeded": True}
+            assert read_run(save_run(tmp_path / kind, {**past, "promise": seeded})).seeded
 
     def test_a_run_json_knows_better(self, tmp_path):
         about = {"name": "night", "limit": 2.5, "delta": 1e-7, "kind": "ledger", "seed": 0}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dosimeter import arguments
-from dosimeter.accounting import Gate
+from dosimeter.accounting import Gate, Guarantee
 from dosimeter.decisions.controls import Rehearsal
 from dosimeter.decisions.policy import Policy
 from dosimeter.decisions.readings import Reading
@@ -52,12 +52,21 @@ class Epoch:
 
 @dataclass
 class History:
-    """The epochs of a run, why it ended, and what is guaranteed about it."""
+    """The epochs of a run, why it ended, and what is guaranteed about it.
+
+    Attributes:
+        records: How many records it was about.
+        epochs: What each epoch did.
+        ended: Why the last one was the last.
+        guarantee: What is guaranteed, in words.
+        promise: The same as data; None where the gate had words alone, or the run goes on.
+    """
 
     records: int
     epochs: list[Epoch] = field(default_factory=list)
     ended: str = ""
     guarantee: str = ""
+    promise: Guarantee | None = None
 
     def __iter__(self) -> Iterator[Epoch]:
         return iter(self.epochs)
@@ -100,7 +109,8 @@ class History:
 
     def state(self) -> dict[str, Any]:
         """The history as plain JSON values."""
-        return {"version": _VERSION, **dataclasses.asdict(self)}
+        promise = None if self.promise is None else self.promise.plain()
+        return {"version": _VERSION, **dataclasses.asdict(self), "promise": promise}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> History:
@@ -114,9 +124,11 @@ class History:
             if fields.pop("version") != _VERSION:
                 raise ValueError("another version")
             epochs = [_epoch(values) for values in fields.pop("epochs")]
+            promise = fields.pop("promise", None)
             return cls(
                 records=_whole(fields.pop("records")),
                 epochs=epochs,
+                promise=None if promise is None else Guarantee.from_plain(promise),
                 **{name: str(value) for name, value in fields.items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -3,14 +3,13 @@
 
 `run.json` may stand beside `history.json` with what a history does not know: name, limit, model,
 data. Without it, or where it was written before the last epoch, the limit and delta are those that
-the guarantee in the history names.
+the guarantee in the history has.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,6 @@ from dosimeter.errors import StateError
 
 _CLAIMS = ("guarantee", "in_words", "limit", "delta")
 _WAY_OUT = "name the output folder of a training run"
-_FILTER = re.compile(r"^\(([^,()]+), ([^,()]+)\)-DP.*\bfilter\b")
-_ODOMETER = re.compile(r"^ex-post \(([^,()]+), ([^,()]+)\)-DP.*\bodometer\b")
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ def _run(folder: Path, history: dict[str, Any], about: dict[str, Any]) -> Run:
     if outdated:
         about = {key: value for key, value in about.items() if key not in _CLAIMS}
     guarantee = str(about.get("guarantee") or past.guarantee)
-    kind, limit, delta = _promised(guarantee)
+    kind, limit, delta, seeded = _promised(past)
     seed = about.get("seed")
     facts = {key: about.get(key) for key in ("data", "model")}
     if "dosimeter" in about:
@@ -103,7 +100,7 @@ def _run(folder: Path, history: dict[str, Any], about: dict[str, Any]) -> Run:
         kind=str(about.get("kind") or kind),
         limit=_positive(about["limit"]) if "limit" in about else limit,
         delta=_positive(about["delta"]) if "delta" in about else delta,
-        seeded=seed is not None or "a seed was given" in guarantee,
+        seeded=seed is not None or seeded,
         in_words=_text(about.get("in_words")),
         note=_text(about.get("note")),
         facts={key: str(value) for key, value in facts.items() if value is not None},
@@ -116,13 +113,13 @@ def _told(about: Mapping[str, Any]) -> float:
     return math.inf if about.get("epsilon") is None else charged(about["epsilon"])
 
 
-def _promised(guarantee: str) -> tuple[str, float | None, float | None]:
-    """The kind of gate, its limit and its delta, as far as a guarantee names them."""
-    if found := _FILTER.match(guarantee):
-        return "filter", _positive(found[1]), _positive(found[2])
-    if found := _ODOMETER.match(guarantee):
-        return "odometer", None, _positive(found[2])
-    return "", None, None
+def _promised(past: History) -> tuple[str, float | None, float | None, bool]:
+    """The kind of gate, its limit, its delta and whether there was a seed, as far as known."""
+    promise = past.promise
+    if promise is None:
+        return "", None, None, False
+    limit = _positive(promise.epsilon) if promise.kind == "filter" else None
+    return promise.kind, limit, _positive(promise.delta), promise.seeded
 
 
 def _positive(value: Any) -> float | None:

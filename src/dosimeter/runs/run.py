@@ -189,6 +189,7 @@ class _Run:
             "delta": purse.delta,
             "kind": purse.kind,
             "guarantee": history.guarantee,
+            "promise": None if history.promise is None else history.promise.plain(),
             "in_words": purse.in_words,
             "records": history.records,
             "model": config.model.kind,

@@ -147,7 +147,7 @@ class PrivateEngine(Controls):
     def guarantee(self) -> TrainingGuarantee:
         """What holds for all that was trained so far, in words that can be quoted."""
         words = getattr(self._gate, "guarantee", None) if self._group.rank == 0 else None
-        said = str(words()) if callable(words) else f"epsilon {self.epsilon!r} by the gate it used"
+        said = words() if callable(words) else f"epsilon {self.epsilon!r} by the gate it used"
         return TrainingGuarantee(said, seeded=self._seeded)
 
     # -- what the engine is doing --------------------------------------------------------

@@ -94,7 +94,8 @@ class Trainer:
                 ended = self.engine.stopped or "the gate refused the next step"
                 break
         self.history.ended = ended
-        self.history.guarantee = str(self.engine.guarantee())
+        guarantee = self.engine.guarantee()
+        self.history.guarantee, self.history.promise = str(guarantee), guarantee.data
 
     def epoch(self) -> Epoch | None:
         """Trains for one epoch and closes it; None if not even one step was taken."""

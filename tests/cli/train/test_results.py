@@ -12,6 +12,11 @@ from cli.train.commands import config, run, said
 from dosimeter.training import History
 
 
+def expected_promise(*, seeded):
+    gate = dm.Filter(4.0, 1e-5, menu=[dm.SampledGaussian(40 / 120, 2.0)])
+    return {**gate.guarantee().plain(), "seeded": seeded}
+
+
 def test_a_run_leaves_weights_history_guarantee_and_its_config():
     config(data={"public_share": 0.2})
     done = run("config.toml")
@@ -28,6 +33,7 @@ def test_a_run_leaves_weights_history_guarantee_and_its_config():
     result = said()
     assert result["finished"] is True
     assert result["kind"] == "filter"
+    assert result["promise"] == expected_promise(seeded=False)
     assert result["limit"] == 4.0
     assert result["seed"] is None
     assert result["epsilon"] == history.epsilon <= 4.0
@@ -41,6 +47,7 @@ def test_a_run_leaves_weights_history_guarantee_and_its_config():
 def test_the_guarantee_is_said_in_words():
     config(data={"public_share": 0.2}, training={"seed": 3})
     warned = run("config.toml").stderr
+    assert said()["promise"] == expected_promise(seeded=True)
     assert "warning: training.seed makes the noise predictable" in warned
     text = " ".join(pathlib.Path("run", "guarantee.txt").read_text().split())
     for words in (
