@@ -18,18 +18,29 @@ MAY_IMPORT = {
     "data": {"data"},
     "compare": {"rdp", "accounting", "compare"},
     "ledger": {"rdp", "accounting", "ledger"},
-    "training": {"rdp", "accounting", "training"},
-    "recipe": {"rdp", "accounting", "compare", "data", "ledger", "training", "recipe"},
-    "report": {"report"},
+    "decisions": {"rdp", "accounting", "decisions"},
+    "training": {"rdp", "accounting", "decisions", "training"},
+    "runs": {
+        "rdp",
+        "accounting",
+        "compare",
+        "data",
+        "decisions",
+        "ledger",
+        "training",
+        "runs",
+    },
+    "report": {"decisions", "report"},
     "cli": {
         "rdp",
         "accounting",
         "attack",
         "compare",
         "data",
+        "decisions",
         "ledger",
         "training",
-        "recipe",
+        "runs",
         "report",
         "cli",
     },
@@ -96,6 +107,13 @@ def test_import_loads_nothing_heavy():
     assert out.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("module", ["dosimeter.decisions", "dosimeter.report"])
+def test_what_runs_decide_and_its_report_need_no_torch(module):
+    code = f"import sys, {module}; print({{'torch', 'opacus'}} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "set()"
+
+
 @pytest.mark.parametrize(
     "module",
     [
@@ -106,7 +124,8 @@ def test_import_loads_nothing_heavy():
         "dosimeter.attack",
         "dosimeter.compare",
         "dosimeter.data",
-        "dosimeter.recipe",
+        "dosimeter.decisions",
+        "dosimeter.runs",
         "dosimeter.report",
     ],
 )

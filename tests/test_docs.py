@@ -148,17 +148,18 @@ def anchors(page):
 def test_what_pages_say_of_defaults_and_menus_is_so():
     """The two pages that speak of what the code does without being asked."""
     from dosimeter.ledger import Ledger
-    from dosimeter.recipe.config import Budget, Signal
+    from dosimeter.runs.config import BudgetTable, SignalTable
 
     page = " ".join((ROOT / "docs" / "train-without-python.md").read_text().split())
-    default = Signal()
+    default = SignalTable()
     assert not default.public
     said = f"private `{default.kind}` of the training records with `noise_multiplier = "
     assert f"{said}{default.noise_multiplier:g}`" in page
+    assert "`menu = false` turns it off" in page
     assert "takes a menu as a `Filter` does" in (ROOT / "docs" / "prices.md").read_text().replace(
         "\n", " "
     )
-    for other in (Ledger.create, Ledger.create_odometer, Ledger.create_blocks, Budget):
+    for other in (Ledger.create, Ledger.create_odometer, Ledger.create_blocks, BudgetTable):
         assert "menu" in inspect.signature(other).parameters
 
 

@@ -21,8 +21,8 @@ from configs import changed
 from dosimeter.accounting import classic
 from dosimeter.compare import compare, plan
 from dosimeter.ledger import Ledger
-from dosimeter.recipe.budgets import Plan
-from dosimeter.recipe.reader import config_from
+from dosimeter.runs.budgets import Plan
+from dosimeter.runs.reader import config_from
 
 DELTA = 1e-6
 STEP = dm.SampledGaussian(0.02, 1.0)

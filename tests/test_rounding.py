@@ -76,7 +76,7 @@ def test_a_refusal_says_no_less_than_was_spent_and_the_very_limit(spent):
 
 def test_the_progress_line_says_no_less_than_was_spent():
     progress = pytest.importorskip("dosimeter.training.progress")
-    history = pytest.importorskip("dosimeter.training.history")
+    history = pytest.importorskip("dosimeter.decisions.history")
     record = history.Epoch(
         epoch=1, steps=1, epsilon=1.2341, noise_multiplier=2.0, batch_size=8,
         loss=None, accuracy=None, signal=None, seconds=0.0,

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import dosimeter
 from dosimeter.cli.app import app
-from runs import save_run
+from saved_runs import save_run
 
 PROGRAM = [sys.executable, "-c", "from dosimeter.cli import main; main()"]
 SLOW = {"demo", "plan", "train", "audit", "attack noise"}

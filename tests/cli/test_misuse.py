@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import dosimeter as dm
 from dosimeter.cli.app import app
 from dosimeter.ledger import Ledger
-from runs import history, save_run
+from saved_runs import history, save_run
 
 COMPARE = "compare --delta 1e-6 --no-menu --noise-multiplier 30 --steps 10"
 PLAN = "plan --epsilon 3 --delta 1e-6"

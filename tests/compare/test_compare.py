@@ -119,17 +119,15 @@ class TestCompare:
         assert rows[0]["rule"] == "PLD, fixed beforehand"
         assert float(rows[3]["epsilon"]) == comparison.limit.last
 
-    @pytest.mark.parametrize("suffix", ["png", "svg", "html"])
+    @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
     def test_pictures_are_written(self, comparison, tmp_path, suffix):
         path = tmp_path / f"out.{suffix}"
         save_plot(comparison, path)
         assert path.stat().st_size > 10_000
-        if suffix == "html":
-            assert "some order within budget" in path.read_text()
 
     def test_other_pictures_are_refused(self, comparison, tmp_path):
         with pytest.raises(ValueError, match="plot must end in"):
-            save_plot(comparison, tmp_path / "out.gif")
+            save_plot(comparison, tmp_path / "out.html")
 
     @pytest.mark.parametrize("schedule", [[], [(STEP, 0)]])
     def test_bad_schedules_are_refused(self, schedule):

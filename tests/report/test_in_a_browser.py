@@ -9,7 +9,7 @@ import pytest
 
 from dosimeter.report import write
 from report.browser import CHROMIUM, Browser
-from runs import ODOMETER, history, save_run
+from saved_runs import ODOMETER, history, save_run
 
 pytestmark = [
     pytest.mark.slow,

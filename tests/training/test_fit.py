@@ -1,5 +1,6 @@
 """fit trains, records, obeys policies, and its history can be saved, plotted and replayed."""
 
+import dataclasses
 import json
 
 import pytest
@@ -14,11 +15,13 @@ from dosimeter.training import (
     CorrectCount,
     History,
     LowerNoise,
+    Policy,
     PrivateEngine,
     SignRule,
     StopEarly,
-    correct_count,
+    Trainer,
     fit,
+    scalars_to,
 )
 
 
@@ -39,6 +42,97 @@ def run(points, classifier):
         return fit(classifier(), dataset, gate, **settings)
 
     return start
+
+
+@pytest.fixture
+def pieces(points, classifier):
+    """A trainer put together by hand."""
+
+    def make(gate=None, *, seed=3, **options):
+        engine = PrivateEngine(dm.Filter(8, 1e-6) if gate is None else gate, seed=seed)
+        model = classifier()
+        plain = torch.optim.SGD(model.parameters(), lr=0.5)
+        how = {"noise_multiplier": 2.0, "max_grad_norm": 1.0, "batch_size": 40}
+        engine.make_private(model, plain, points(), **how)
+        return Trainer(engine, public=points(seed=1), **options)
+
+    return make
+
+
+def test_the_pieces_do_what_the_whole_does(run, pieces):
+    """By epochs of the trainer, and by steps of a loop of one's own."""
+    rules = {"policy": AdaptNoise(every=1, horizon=1), "signal": CorrectCount(public=True)}
+    whole = run(**rules)
+    trainer = pieces(policy=AdaptNoise(every=1, horizon=1), signal=CorrectCount(public=True))
+    assert [epoch.epoch for epoch in trainer.epochs(4)] == [1, 2, 3, 4]
+    own = pieces(policy=AdaptNoise(every=1, horizon=1), signal=CorrectCount(public=True))
+    model, optimizer, loader = own.engine.made
+    loss = own.engine.private_loss(torch.nn.CrossEntropyLoss())
+    for _ in range(4):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()
+        assert own.close_epoch() is own.history[-1]
+    assert own.close_epoch() is None
+    assert len({epoch.noise_multiplier for epoch in whole}) > 1
+    for history in (trainer.history, own.history):
+        for one, other in zip(history, whole, strict=True):
+            assert dataclasses.replace(one, seconds=0) == dataclasses.replace(other, seconds=0)
+    assert (trainer.history.ended, trainer.history.guarantee) == (whole.ended, whole.guarantee)
+
+
+@pytest.mark.parametrize("start", ["fit", "engine"])
+def test_epsilon_and_delta_make_a_filter_with_a_menu(run, pieces, start):
+    step = dm.SampledGaussian(40 / 200, 2.0)
+    if start == "fit":
+        seen = []
+        history = run((3.0, 1e-6), epochs=1000, callbacks=[lambda e, _: seen.append(e.gate)])
+        gate = seen[0]
+    else:
+        trainer = pieces((3.0, 1e-6))
+        gate, history = trainer.engine.gate, trainer.history
+        assert len(list(trainer.epochs(1000))) == len(history)
+    assert [item.cost for item in gate.menu.items] == [step]
+    assert history.ended == "the gate refused the next step"
+    assert history.steps > 1.15 * dm.Filter(3.0, 1e-6).affordable(step)
+    assert "(3.0, 1e-06)-DP" in history.guarantee
+    assert "the menu was declared before the first spend" in history.guarantee
+
+
+def test_what_was_spent_before_there_was_a_menu_stays_spent(points, classifier):
+    engine, model = PrivateEngine((3.0, 1e-6)), classifier()
+    engine.spend(dm.Gaussian(50.0))
+    before = engine.epsilon
+    plain = torch.optim.SGD(model.parameters(), lr=0.5)
+    engine.make_private(
+        model, plain, points(), noise_multiplier=2.0, max_grad_norm=1.0, batch_size=40
+    )
+    assert engine.gate.menu is None
+    assert engine.epsilon == before > 0
+
+
+def test_a_run_with_a_menu_goes_on_from_its_checkpoint(run, tmp_path):
+    gates = []
+    for epochs in (2, 4):
+        history = run((8.0, 1e-6), epochs=epochs, checkpoint=tmp_path / "run.pt",
+                      callbacks=[lambda engine, _: gates.append(engine.gate)])  # fmt: skip
+    whole = dm.Filter(8.0, 1e-6, menu=[dm.SampledGaussian(40 / 200, 2.0)])
+    whole.spend(dm.SampledGaussian(40 / 200, 2.0), 20)
+    assert (history.steps, gates[-1].quanta_left) == (20, whole.quanta_left)
+    assert history.epsilon == pytest.approx(whole.epsilon, rel=1e-9)
+
+
+def test_a_policy_that_does_not_say_what_it_asks_for_gets_no_menu(run):
+    class Own(StopEarly):
+        def costs(self, engine):
+            return Policy.costs(self, engine)
+
+    seen = []
+    with pytest.warns(UserWarning, match="has no menu and so lasts less long: policy must say"):
+        run((8.0, 1e-6), policy=Own(patience=9), signal=CorrectCount(),
+            callbacks=[lambda engine, _: seen.append(engine.gate)])  # fmt: skip
+    assert seen[0].menu is None
 
 
 def test_a_plain_run(run):
@@ -140,7 +234,7 @@ def test_callbacks_and_scalars(run):
         def add_scalar(self, tag, value, step):
             scalars.append((tag, value, step))
 
-    history = run(callbacks=[lambda engine, record: seen.append(record)], writer=Writer(),
+    history = run(callbacks=[lambda _, record: seen.append(record), scalars_to(Writer())],
                   policy=AdaptNoise(every=2), signal=CorrectCount())  # fmt: skip
     assert seen == history.epochs
     assert ("privacy/epsilon", history[0].epsilon, 5) in scalars
@@ -179,13 +273,16 @@ def test_a_run_goes_on_from_its_checkpoint(run, tmp_path):
     assert again.epochs == resumed.epochs
 
 
-def test_a_run_can_be_stopped_from_outside_between_two_steps(run, tmp_path):
+def test_a_run_can_be_stopped_from_outside_between_two_steps(run, pieces, tmp_path):
     def stop_after_two_steps(engine):
         assert (engine.stopped, engine.steps) == (None, 0)
         engine.after_step(lambda: engine.steps == 2 and engine.stop("someone asked"))
 
     gate = dm.Filter(epsilon=8, delta=1e-6)
-    history = run(gate, started=stop_after_two_steps, checkpoint=tmp_path / "run.pt")
+    trainer = pieces(gate)
+    stop_after_two_steps(trainer.engine)
+    _ = list(trainer.epochs(4, lambda _: trainer.save(tmp_path / "run.pt")))
+    history = trainer.history
     assert (len(history), history.steps, history.ended) == (1, 2, "someone asked")
     assert history.epsilon == gate.epsilon
     resumed = run(checkpoint=tmp_path / "run.pt")
@@ -207,13 +304,14 @@ def test_a_rule_that_ended_the_run_is_not_forgotten(run, tmp_path):
     assert gate.epsilon == pytest.approx(resumed[0].epsilon, rel=1e-9)
 
 
-def test_a_run_that_was_seeded_once_stays_seeded(run, tmp_path):
-    def stop(engine):
-        engine.after_step(lambda: engine.stop("someone asked"))
-
+def test_a_run_that_was_seeded_once_stays_seeded(pieces, tmp_path):
     for seed in (3, None, None):
-        history = run(seed=seed, started=stop, checkpoint=tmp_path / "run.pt")
-        assert "a seed was given" in history.guarantee
+        trainer = pieces(seed=seed)
+        trainer.resume(tmp_path / "run.pt")
+        engine = trainer.engine
+        engine.after_step(lambda engine=engine: engine.stop("someone asked"))
+        _ = list(trainer.epochs(4, lambda _, trainer=trainer: trainer.save(tmp_path / "run.pt")))
+        assert "a seed was given" in trainer.history.guarantee
 
 
 def test_a_strange_file_is_refused(tmp_path):
@@ -222,25 +320,6 @@ def test_a_strange_file_is_refused(tmp_path):
         path.write_text(json.dumps(content))
         with pytest.raises(dm.StateError):
             History.load(path)
-
-
-def test_the_plot_has_four_panels(run):
-    pytest.importorskip("matplotlib")
-    figure = run().plot()
-    assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        "accuracy on public data (%)",
-        "epsilon spent",
-        "noise multiplier",
-        "expected batch size",
-    ]
-
-
-def test_the_limit_in_a_plot_is_the_one_that_was_set(run):
-    pytest.importorskip("matplotlib")
-    from dosimeter.training.plots import plot
-
-    figure = plot({"run": run()}, limit=3.00000049)
-    assert [text.get_text() for text in figure.axes[1].texts] == [" limit 3.00000049"]
 
 
 def test_averaged_iterate(build, train):
@@ -292,7 +371,7 @@ def test_sign_rule_mends_a_rate_ten_times_too_small():
                 optimizer.zero_grad()
                 torch.nn.functional.cross_entropy(wrapped(inputs), labels).backward()
                 optimizer.step()
-        return correct_count(model, public, public=True).quality
+        return CorrectCount(public=True).read(model, public).quality
 
     mended = sum(accuracy(mended=True) for _ in range(3)) / 3
     plain = sum(accuracy(mended=False) for _ in range(3)) / 3

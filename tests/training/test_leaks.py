@@ -8,7 +8,7 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.errors import TicketError
-from dosimeter.training import PrivateEngine, correct_count, fit
+from dosimeter.training import CorrectCount, PrivateEngine, fit
 
 
 def private(model, inputs=None, gate=None):
@@ -78,7 +78,7 @@ def test_batch_norm_without_averages_is_not_frozen():
 def test_a_count_takes_one_label_per_record(shape):
     data = TensorDataset(torch.randn(40, 3), torch.zeros(shape).long())
     with pytest.raises(ValueError, match="labels must be one class index per record"):
-        correct_count(nn.Linear(3, 2), data, noise_multiplier=10, gate=dm.Odometer(1e-6))
+        CorrectCount(noise_multiplier=10).read(nn.Linear(3, 2), data, gate=dm.Odometer(1e-6))
 
 
 def test_class_weights_that_rescale_a_batch_are_refused():

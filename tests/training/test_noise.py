@@ -19,12 +19,12 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
+from dosimeter.decisions import StepSettings
 from dosimeter.training import GradSampling, gaussian, release
 from dosimeter.training.entropy import SystemEntropy
 from dosimeter.training.gaussian import RoundedNormals
 from dosimeter.training.grid import ARITHMETIC, ROUNDING, Grid
 from dosimeter.training.group import Group
-from dosimeter.training.settings import StepSettings
 
 ALARM = 1e-6
 SCALE = 0.97 * 2.0**23

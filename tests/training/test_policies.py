@@ -3,9 +3,8 @@
 import pytest
 
 import dosimeter as dm
+from dosimeter.decisions import Rehearsal, StepSettings
 from dosimeter.training import AdaptBatch, AdaptNoise, LowerNoise, Reading, StopEarly
-from dosimeter.training.history import Rehearsal
-from dosimeter.training.settings import StepSettings
 
 
 def engine(gate=None, noise=1.0, batch=512, records=50_000):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
-from dosimeter.training import CorrectCount, MeanLoss, correct_count, mean_loss
+from dosimeter.training import CorrectCount, MeanLoss
 from dosimeter.training.signals import with_noise
 
 
@@ -36,40 +36,40 @@ def data():
 
 
 def test_public_data_is_exact_and_free(data):
-    reading = correct_count(Says(), data, public=True)
+    reading = CorrectCount(public=True).read(Says(), data)
     assert (reading.value, reading.deviation, reading.public) == (700, 0, True)
     assert reading.quality == 0.7
-    loss = mean_loss(Says(), data, public=True)
+    loss = MeanLoss(public=True).read(Says(), data)
     exact = nn.functional.cross_entropy(*data.tensors).item()
     assert loss.value == pytest.approx(exact, abs=1e-5)
     assert loss.score == -loss.value
 
 
-@pytest.mark.parametrize("signal", [correct_count, mean_loss])
+@pytest.mark.parametrize("signal", [CorrectCount, MeanLoss])
 def test_private_data_is_charged_before_the_model_runs(data, signal):
     gate, model = dm.Filter(epsilon=0.1, delta=1e-6), Says()
-    reading = signal(model, data, 200, gate=gate)
+    reading = signal(noise_multiplier=200).read(model, data, gate=gate)
     expected = dm.Filter(epsilon=0.1, delta=1e-6)
     expected.spend(dm.Gaussian(200))
     assert gate.epsilon == expected.epsilon
     assert reading.noise_multiplier == 200
     runs = model.runs
     with pytest.raises(dm.BudgetExceeded):
-        signal(model, data, 1.0, gate=gate)
+        signal(noise_multiplier=1.0).read(model, data, gate=gate)
     assert model.runs == runs
     assert gate.epsilon == expected.epsilon
 
 
 def test_private_data_needs_a_gate(data):
     with pytest.raises(TypeError, match="public=True"):
-        correct_count(Says(), data)
+        CorrectCount().read(Says(), data)
 
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
 def test_noise_must_be_positive(data, value):
     gate = dm.Odometer(delta=1e-6)
     with pytest.raises(ValueError, match="noise_multiplier must"):
-        correct_count(Says(), data, value, gate=gate)
+        CorrectCount(noise_multiplier=value).read(Says(), data, gate=gate)
     assert gate.epsilon == 0
 
 
@@ -108,7 +108,7 @@ def test_a_reduced_loss_is_refused(data):
 
 def test_missing_labels(data):
     with pytest.raises(ValueError, match="pairs"):
-        correct_count(Says(), TensorDataset(data.tensors[0]), public=True)
+        CorrectCount(public=True).read(Says(), TensorDataset(data.tensors[0]))
 
 
 def test_the_count_has_rounded_gaussian_noise():

@@ -10,7 +10,7 @@ from typing import Any
 
 from dosimeter.neighbours import Neighbours
 
-_SEEDED = (
+SEEDED = (
     "; but a seed was given, so the noise is predictable: against anyone who knows or guesses "
     "the seed there is no privacy"
 )
@@ -66,7 +66,7 @@ class Guarantee:
         text = self._filter() if self.kind == "filter" else self._odometer()
         if self.conditions:
             text = f"{text}, provided that {' and '.join(self.conditions)}"
-        return text + (_SEEDED if self.seeded else "")
+        return text + (SEEDED if self.seeded else "")
 
     def _filter(self) -> str:
         return f"({self.epsilon!r}, {self.delta!r})-DP, {self.neighbours}, fully adaptive, filter"

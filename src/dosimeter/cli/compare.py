@@ -38,7 +38,7 @@ def compare(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a picture: .png, .svg, .pdf or .html."),
+        typer.Option(metavar="FILE", help="Write a picture: .png, .svg or .pdf."),
     ] = None,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write every reading as CSV.")

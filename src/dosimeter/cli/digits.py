@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's work: a digit classifier trained privately in three ways, as three run folders.
 
-1. Fixed noise under a filter: the usual way; the filter ends the run.
+1. Fixed noise under a filter, priced for that noise: the usual way; the filter ends the run.
 2. Adaptive noise under the same filter: a private count of correct training digits says when
    noise can be added, which leaves budget for more epochs.
 3. An odometer with early stopping: no limit is set; the run ends when the count is good, and
@@ -43,7 +43,7 @@ class Way:
     """One way to train: its gate, its policy and its noise."""
 
     name: str
-    gate: Callable[[], dm.Filter | dm.Odometer]
+    gate: Callable[[], dm.Odometer | tuple[float, float]]
     policy: Callable[[], list[Policy]]
     noise: float
     explained: str
@@ -52,16 +52,16 @@ class Way:
 WAYS = (
     Way(
         "fixed noise",
-        lambda: dm.Filter(EPSILON, DELTA),
+        lambda: (EPSILON, DELTA),
         list,
-        2.5,
+        2.27,
         f"A filter of ε {EPSILON:g}; the same noise at every step.",
     ),
     Way(
         "adaptive noise",
-        lambda: dm.Filter(EPSILON, DELTA),
-        lambda: [AdaptNoise(1.0, every=2, horizon=5)],
-        2.5,
+        lambda: (EPSILON, DELTA),
+        lambda: [AdaptNoise(1.0, every=2, horizon=5, levels=6)],
+        2.27,
         "The same filter. While the private count of correct training digits rises, noise is "
         "added; when it does not, noise goes back towards where it began.",
     ),

@@ -36,8 +36,8 @@ def plan(
     """Count the steps a budget affords, or find the noise they need.
 
     One row for each way of accounting: those with full adaptivity, and those that hold only if
-    everything is fixed beforehand. Without a menu a filter needs more noise, and a ledger and
-    dosimeter train have no menus. Small sample rates take up to a minute.
+    everything is fixed beforehand. Without a menu a filter or a ledger needs more noise.
+    Small sample rates take up to a minute.
 
     \b
     Example:

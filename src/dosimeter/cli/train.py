@@ -59,7 +59,7 @@ def train(
 
 
 def _write_starter(path: Path) -> None:
-    from dosimeter.recipe import STARTER
+    from dosimeter.runs import STARTER
 
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -72,14 +72,14 @@ def _write_starter(path: Path) -> None:
 
 
 def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
-    from dosimeter.recipe import read_config
+    from dosimeter.runs import read_config
 
     config, text = read_config(path)
     url = config.budget.ledger or os.environ.get("DOSIMETER_DB")
     if config.budget.kind == "ledger" and url:
         require_there(url, "budget.ledger")
     # Only now, for torch takes seconds to load: a typo is told at once.
-    from dosimeter.recipe.run import train
+    from dosimeter.runs.run import train
 
     with warnings.catch_warnings():
         # Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.

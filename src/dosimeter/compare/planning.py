@@ -8,7 +8,6 @@ what was seen.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,15 +15,13 @@ from dosimeter import arguments
 from dosimeter.accounting import Filter
 from dosimeter.accounting.classic import RdpComposition, Validity
 from dosimeter.accounting.classic.composition import distribution
-from dosimeter.accounting.priced.items import Direction
-from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
 from dosimeter.accounting.tally import largest
 from dosimeter.compare.exact import interval
+from dosimeter.compare.noise import MOST, least, menu_noise
 from dosimeter.compare.schedule import mechanism
 from dosimeter.rdp import Cost
 from dosimeter.rounding import exact
 
-_MOST_NOISE = 1e4
 _MOST_STEPS = 2**40
 _RULES = (
     ("filter with a menu", Validity.FILTER),
@@ -128,9 +125,15 @@ def _counts(epsilon: float, delta: float, cost: Cost) -> tuple[Row, ...]:
 def _noises(epsilon: float, delta: float, steps: int, rate: float) -> tuple[Row, ...]:
     """The least noise under each rule, to one part in a thousand."""
     budget = Filter(epsilon, delta)
-    plain = _least(lambda noise: budget.admits(mechanism(rate, noise), steps), steps)
-    renyi = _least(lambda noise: _renyi(mechanism(rate, noise), steps, delta) <= epsilon, steps)
-    menu = _menu_noise(epsilon, delta, steps, rate)
+    plain = _found(lambda noise: budget.admits(mechanism(rate, noise), steps), steps)
+    renyi = _found(lambda noise: _renyi(mechanism(rate, noise), steps, delta) <= epsilon, steps)
+    menu, _ = menu_noise(
+        epsilon,
+        delta,
+        menu=lambda noise: [mechanism(rate, noise)],
+        planned=lambda noise: [(mechanism(rate, noise), steps)],
+        near=plain,
+    )
 
     def fits(noise: float) -> bool:
         cost = mechanism(rate, noise)
@@ -138,10 +141,7 @@ def _noises(epsilon: float, delta: float, steps: int, rate: float) -> tuple[Row,
         return bool(total.get_delta_for_epsilon(epsilon) <= delta)
 
     # Adding up losses takes long, so the search begins where it should end.
-    near, stride = menu, 1.005
-    while fits(near / stride):
-        near, stride = near / stride, stride**2
-    found = (menu, plain, renyi, _least(fits, steps, near / stride, near))
+    found = (menu, plain, renyi, _found(fits, steps, near=menu, stride=1.005))
     return tuple(
         Row(*rule, mechanism(rate, noise), steps) for rule, noise in zip(_RULES, found, strict=True)
     )
@@ -170,36 +170,10 @@ def _exact_steps(cost: Cost, epsilon: float, delta: float) -> int:
     return largest(fits)
 
 
-def _menu_noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
-    share = 0.9 * delta * (1 - 1e-9)
-
-    def enough(noise: float) -> bool:
-        cost = mechanism(rate, noise)
-        losses = Losses(epsilon, share, lattice_level(epsilon) + 1)
-        return all(hockey_stick(losses.of(cost, steps, way), epsilon) <= share for way in Direction)
-
-    noise = _least(enough, steps)
-    # The menu sells whole bundles, so a little more noise may be needed than for the sum.
-    for raised in range(40):
-        tried = round(noise * 1.001**raised, 6)
-        if _menu_steps(mechanism(rate, tried), epsilon, delta) >= steps:
-            return tried
-    raise ArithmeticError(f"no noise found for {steps} steps; the search should have found one")
-
-
-def _least(
-    enough: Callable[[float], bool], steps: int, low: float = 0.2, high: float = 0.4
+def _found(
+    enough: Callable[[float], bool], steps: int, *, near: float = 1.0, stride: float = 2.0
 ) -> float:
-    """The least noise that is enough, six decimals rounded up, if `low` is not.
-
-    Raises:
-        ValueError: Not even the most noise is.
-    """
-    while not enough(high):
-        if high > _MOST_NOISE:
-            raise ValueError(f"steps must be affordable with noise {_MOST_NOISE:g}, got {steps!r}")
-        low, high = high, 2 * high
-    while high / low > 1.0005:
-        middle = (low * high) ** 0.5
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return math.ceil(high * 1e6) / 1e6
+    noise = least(enough, near=near, stride=stride)
+    if noise is None:
+        raise ValueError(f"steps must be affordable with noise {MOST:g}, got {steps!r}")
+    return noise

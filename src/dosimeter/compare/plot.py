@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture of a comparison (extra: plot): PNG, SVG or PDF, or a page of HTML with its table.
+"""A picture of a comparison (extra: plot): PNG, SVG or PDF.
 
 Ours are drawn thick, the exact limit black, what holds only for a schedule fixed beforehand
 dashed and what does not hold dotted. Labels stand at the ends of the lines, apart from each
@@ -8,20 +8,18 @@ other, so that the picture needs no legend box and survives black-and-white prin
 
 from __future__ import annotations
 
-import html
-import io
 import math
 import pathlib
 from typing import TYPE_CHECKING, Any
 
 from dosimeter.accounting.classic import Validity
 from dosimeter.compare.comparison import Comparison, Line
-from dosimeter.rounding import at_most, exact
+from dosimeter.rounding import at_most
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg", ".pdf", ".html")
+SUFFIXES = (".png", ".svg", ".pdf")
 
 _STYLES: dict[Validity, Any] = {
     Validity.ANYTIME: "-",
@@ -47,17 +45,9 @@ def save_plot(comparison: Comparison, path: str | pathlib.Path) -> None:
         ValueError: The name has another suffix.
     """
     path = pathlib.Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"plot must end in {', '.join(SUFFIXES)}, got {path.name!r}")
-    figure = draw(comparison)
-    if suffix != ".html":
-        figure.savefig(path, dpi=200)
-        return
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg")
-    svg = buffer.getvalue()
-    path.write_text(_page(comparison, svg[svg.index("<svg") :]), encoding="utf-8")
+    draw(comparison).savefig(path, dpi=200)
 
 
 def draw(comparison: Comparison) -> Figure:
@@ -155,20 +145,3 @@ def _apart(values: list[float], gap: float) -> list[float]:
         for cluster in clusters
         for place in range(len(cluster))
     ]
-
-
-def _page(comparison: Comparison, svg: str) -> str:
-    rows = "\n".join(
-        f"<tr><td>{html.escape(line.name)}</td><td>{at_most(line.last)}</td>"
-        f"<td>{html.escape(line.validity.value)}</td></tr>"
-        for line in comparison.lines
-    )
-    return (
-        "<!doctype html><html lang='en'><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        "<title>Comparison</title>"
-        "<style>body{font:16px/1.5 system-ui;margin:2rem auto;max-width:60rem}"
-        "svg{width:100%;height:auto}td,th{padding:.2rem .8rem;text-align:left}</style>"
-        f"<h1>ε of {comparison.steps[-1]} steps at δ = {exact(comparison.delta)}</h1>{svg}"
-        f"<table><tr><th>rule</th><th>ε</th><th>it</th></tr>{rows}</table></html>\n"
-    )

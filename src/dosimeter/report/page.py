@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+from dosimeter.decisions import Epoch, Reading
 from dosimeter.report.figures import number
 from dosimeter.report.panels import panels, unchanged
-from dosimeter.report.runs import Epoch, Run, Signal, read_run
+from dosimeter.report.runs import Run, read_run
 from dosimeter.report.svg import STYLES, swatch
-from dosimeter.report.words import in_words
+from dosimeter.report.words import promised
 from dosimeter.rounding import at_most, exact, shortened
 
 _NONE = "&ndash;"
@@ -75,37 +76,38 @@ def _about(runs: Sequence[Run]) -> str:
     first = runs[0].facts
     same = {k: v for k, v in first.items() if all(run.facts.get(k) == v for run in runs)}
     lines = [same.pop("data", "")]
-    if len({run.records for run in runs}) == 1:
-        lines.append(f"{number(runs[0].records)} private records · {' · '.join(same.values())}")
+    if len({run.history.records for run in runs}) == 1:
+        records = number(runs[0].history.records)
+        lines.append(f"{records} private records · {' · '.join(same.values())}")
     return "".join(f'<p class="quiet">{_safe(line.strip(" ·"))}</p>' for line in lines if line)
 
 
 def _card(run: Run, index: int) -> str:
     style = index % STYLES
-    accuracy = run.accuracy
+    accuracy = run.history.accuracy
     best = _NONE if accuracy is None else f"{100 * accuracy:.1f} %"
     unit = "no public data" if accuracy is None else "public accuracy"
-    spent = f"ε {at_most(run.epsilon)}"
+    spent = f"ε {at_most(run.history.epsilon)}"
     meter = ""
     if run.limit is not None:
-        share = min(1.0, run.epsilon / run.limit)
+        share = min(1.0, run.history.epsilon / run.limit)
         spent += f" of {exact(run.limit)}"
         meter = f'<div class="meter s{style}"><div style="width:{100 * share:.1f}%"></div></div>'
-    steps = sum(epoch.steps for epoch in run.epochs)
-    ended = f" Ended because {_safe(run.ended)}." if run.ended else ""
+    steps = run.history.steps
+    ended = f" Ended because {_safe(run.history.ended)}." if run.history.ended else ""
     note = f'<p class="quiet">{_safe(run.note)}</p>' if run.note else ""
     delta = "" if run.delta is None else f" · δ {exact(run.delta)}"
     return (
         f'<article class="card"><h3>{swatch(index)}{_safe(run.name)}</h3>'
         f'<div class="figures"><p class="big">{best}<small>{unit}</small></p>'
         f'<p class="big">{spent}<small>spent{delta}</small></p></div>{meter}'
-        f'<p class="quiet">{_many(len(run.epochs), "epoch")}, {_many(steps, "step")}.{ended}</p>'
+        f'<p class="quiet">{_many(len(run.history), "epoch")}, {_many(steps, "step")}.{ended}</p>'
         f"{note}</article>"
     )
 
 
 def _unseen(runs: Sequence[Run]) -> str:
-    if any(epoch.accuracy is not None for run in runs for epoch in run.epochs):
+    if any(epoch.accuracy is not None for run in runs for epoch in run.history):
         return ""
     return (
         '<p class="quiet">No public data was given, so there is no accuracy to show: reading it '
@@ -125,7 +127,7 @@ def _promise(run: Run, index: int) -> str:
         formal = f'<p class="formal">Formally: {_safe(shortened(run.guarantee))}</p>'
     return (
         f'<div class="promise s{index % STYLES}"><h3>{_safe(run.name)}</h3>'
-        f"{outdated}<p>{_safe(in_words(run))}</p>{warning}{formal}</div>"
+        f"{outdated}<p>{_safe(promised(run))}</p>{warning}{formal}</div>"
     )
 
 
@@ -140,17 +142,17 @@ def _counted(runs: Sequence[Run]) -> str:
 def _spends(run: Run, *, open_: bool) -> str:
     heads = ("epoch", "ε", "steps", "noise", "batch", "accuracy", "signal")
     used = [True] * 5 + [
-        any(epoch.accuracy is not None for epoch in run.epochs),
-        any(epoch.signal is not None for epoch in run.epochs),
+        any(epoch.accuracy is not None for epoch in run.history),
+        any(epoch.signal is not None for epoch in run.history),
     ]
     rows = [
-        [cell for cell, shown in zip(_cells(e), used, strict=True) if shown] for e in run.epochs
+        [cell for cell, shown in zip(_cells(e), used, strict=True) if shown] for e in run.history
     ]
     head = "".join(f"<th>{h}</th>" for h, shown in zip(heads, used, strict=True) if shown)
     body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
     return (
         f"<details{' open' if open_ else ''}><summary>{_safe(run.name)}: "
-        f"{_many(len(run.epochs), 'epoch')}, ε {at_most(run.epsilon)}</summary>"
+        f"{_many(len(run.history), 'epoch')}, ε {at_most(run.history.epsilon)}</summary>"
         f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></details>"
     )
@@ -168,7 +170,7 @@ def _cells(epoch: Epoch) -> list[str]:
     ]
 
 
-def signal_words(signal: Signal) -> str:
+def signal_words(signal: Reading) -> str:
     """A reading with its noise, and what it is a part of."""
     value = number(round(signal.value, 4))
     of = f" of {number(signal.records)}" if signal.rising else ""

@@ -7,9 +7,10 @@ import html
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from dosimeter.decisions import Epoch, Reading
 from dosimeter.report.figures import number
-from dosimeter.report.runs import Epoch, Run
-from dosimeter.report.svg import Axes, Guide, Line, Point, draw, swatch
+from dosimeter.report.runs import Run
+from dosimeter.report.svg import Axes, Guide, Point, Trace, draw, swatch
 from dosimeter.rounding import at_most, exact
 
 Value = Callable[[Epoch], float | None]
@@ -38,7 +39,7 @@ def panels(runs: Sequence[Run]) -> Iterator[str]:
 def unchanged(runs: Sequence[Run]) -> Iterator[str]:
     """A sentence for each setting that no run ever changed, instead of a plot of level lines."""
     for title, words, value in _SETTINGS:
-        shown = [(run.name, number(value(run.epochs[0]))) for run in runs if run.epochs]
+        shown = [(run.name, number(value(run.history[0]))) for run in runs if run.history]
         if not shown or not _constant(runs, value):
             continue
         if len({figure for _, figure in shown}) == 1:
@@ -50,9 +51,9 @@ def unchanged(runs: Sequence[Run]) -> Iterator[str]:
 
 def _constant(runs: Sequence[Run], value: Callable[[Epoch], float]) -> bool:
     return all(
-        math.isfinite(value(epoch)) and value(epoch) == value(run.epochs[0])
+        math.isfinite(value(epoch)) and value(epoch) == value(run.history[0])
         for run in runs
-        for epoch in run.epochs
+        for epoch in run.history
     )
 
 
@@ -76,22 +77,27 @@ def _budget(runs: Sequence[Run]) -> str:
         line = _line(run, index, axes, (_epoch, _epsilon), steps=False)
         # A budget of its own was whole before the first epoch; a shared one may not have been.
         if line.points and run.kind != "ledger":
-            line = Line(index, (Point(0, 0, f"{run.name}, before: ε spent 0"), *line.points))
+            line = Trace(index, (Point(0, 0, f"{run.name}, before: ε spent 0"), *line.points))
         lines.append(line)
     return _figure("The budget burned", runs, axes, lines, _limits(runs))
 
 
 def _signals(runs: Sequence[Run]) -> Iterator[str]:
     """One panel for each kind of signal that was read."""
-    read = {e.signal.name: e.signal.rising for run in runs for e in run.epochs if e.signal}
+    read = {e.signal.name: e.signal.rising for run in runs for e in run.history if e.signal}
     for name, rising in read.items():
         words = name.replace("_", " ")
         axes = Axes("epoch", f"{words}, % of records" if rising else words, zero=False)
 
         def value(e: Epoch, name: str = name) -> float | None:
-            return e.signal.shown if e.signal is not None and e.signal.name == name else None
+            return _shown(e.signal) if e.signal is not None and e.signal.name == name else None
 
         yield _panel("What the policy saw", runs, axes, (_epoch, value))
+
+
+def _shown(reading: Reading) -> float:
+    """The share of records in percent, or the value itself where less is better."""
+    return 100 * reading.value / reading.records if reading.rising else reading.value
 
 
 def _panel(
@@ -110,7 +116,7 @@ def _figure(
     title: str,
     runs: Sequence[Run],
     axes: Axes,
-    lines: Sequence[Line],
+    lines: Sequence[Trace],
     guides: Sequence[Guide] = (),
 ) -> str:
     """A figure with its legend below, or nothing where there is nothing to draw."""
@@ -125,16 +131,16 @@ def _figure(
     return f"<figure><h3>{html.escape(title)}</h3>{draw(axes, lines, guides)}{legend}</figure>"
 
 
-def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, steps: bool) -> Line:
+def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, steps: bool) -> Trace:
     across, up = values
     points = []
-    for epoch in run.epochs:
+    for epoch in run.history:
         x, y = across(epoch), up(epoch)
         if x is not None and y is not None:
             said = at_most(y) if up is _epsilon else number(round(y, 4))
             at = f" at ε {at_most(x)}" if across is _epsilon else ""
             points.append(Point(x, y, f"{run.name}, epoch {epoch.epoch}: {axes.y} {said}{at}"))
-    return Line(style, tuple(points), steps)
+    return Trace(style, tuple(points), steps)
 
 
 def _limits(runs: Sequence[Run]) -> list[Guide]:

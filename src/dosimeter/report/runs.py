@@ -1,59 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs as a report sees them: what `History.save` wrote, and what is known besides.
 
-`history.json` is read as plain JSON, because the class that writes it needs torch. `run.json`
-may stand beside it with what a history does not know: name, limit, model, data. Without it, or
-where it was written before the last epoch, the limit and delta are those that the guarantee in
-the history names.
+`run.json` may stand beside `history.json` with what a history does not know: name, limit, model,
+data. Without it, or where it was written before the last epoch, the limit and delta are those that
+the guarantee in the history has.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dosimeter.decisions import History
+from dosimeter.decisions.history import charged
 from dosimeter.errors import StateError
 
-_VERSION = 1
-_MOST = 2**53
 _CLAIMS = ("guarantee", "in_words", "limit", "delta")
 _WAY_OUT = "name the output folder of a training run"
-_FILTER = re.compile(r"^\(([^,()]+), ([^,()]+)\)-DP.*\bfilter\b")
-_ODOMETER = re.compile(r"^ex-post \(([^,()]+), ([^,()]+)\)-DP.*\bodometer\b")
-
-
-@dataclass(frozen=True)
-class Signal:
-    """A released reading: its name, value, noise, and how many records it is about."""
-
-    name: str
-    value: float
-    deviation: float
-    records: int
-    rising: bool
-
-    @property
-    def shown(self) -> float:
-        """The share of records in percent, or the value itself where less is better."""
-        return 100 * self.value / self.records if self.rising else self.value
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """One epoch, as `dosimeter.training.Epoch` describes it."""
-
-    epoch: int
-    steps: int
-    epsilon: float
-    noise_multiplier: float
-    batch_size: int
-    accuracy: float | None
-    signal: Signal | None
 
 
 @dataclass(frozen=True)
@@ -61,9 +28,7 @@ class Run:
     """One run: its epochs, how it ended, and what was known about it."""
 
     name: str
-    epochs: tuple[Epoch, ...]
-    records: int
-    ended: str
+    history: History
     guarantee: str
     kind: str
     limit: float | None
@@ -76,19 +41,11 @@ class Run:
     """Whether a run.json was left out of account because less was spent when it was written."""
 
     @property
-    def epsilon(self) -> float:
-        """Epsilon spent by the end."""
-        return self.epochs[-1].epsilon if self.epochs else 0.0
-
-    @property
     def overspent(self) -> bool:
         """Whether so much was spent that nothing the run claims can be true."""
-        return math.isinf(self.epsilon) or (self.limit is not None and self.epsilon > self.limit)
-
-    @property
-    def accuracy(self) -> float | None:
-        """The last accuracy on public data, if there was any."""
-        return self.epochs[-1].accuracy if self.epochs else None
+        return math.isinf(self.history.epsilon) or (
+            self.limit is not None and self.history.epsilon > self.limit
+        )
 
 
 def read_run(folder: Path) -> Run:
@@ -126,28 +83,24 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _run(folder: Path, history: dict[str, Any], about: dict[str, Any]) -> Run:
-    if history["version"] != _VERSION:
-        raise ValueError(f"version {history['version']!r}, not {_VERSION}")
-    epochs = tuple(_epoch(values) for values in history["epochs"])
-    outdated = bool(epochs) and _told(about) < epochs[-1].epsilon
+    past = History.from_state(history)
+    outdated = _told(about) < past.epsilon
     if outdated:
         about = {key: value for key, value in about.items() if key not in _CLAIMS}
-    guarantee = str(about.get("guarantee") or history["guarantee"])
-    kind, limit, delta = _promised(guarantee)
+    guarantee = str(about.get("guarantee") or past.guarantee)
+    kind, limit, delta, seeded = _promised(past)
     seed = about.get("seed")
     facts = {key: about.get(key) for key in ("data", "model")}
     if "dosimeter" in about:
         facts["dosimeter"] = f"dosimeter {about['dosimeter']}"
     return Run(
         name=str(about.get("name") or folder.resolve().name),
-        epochs=epochs,
-        records=_whole(history["records"]),
-        ended=str(history["ended"]),
+        history=past,
         guarantee=guarantee,
         kind=str(about.get("kind") or kind),
         limit=_positive(about["limit"]) if "limit" in about else limit,
         delta=_positive(about["delta"]) if "delta" in about else delta,
-        seeded=seed is not None or "a seed was given" in guarantee,
+        seeded=seed is not None or seeded,
         in_words=_text(about.get("in_words")),
         note=_text(about.get("note")),
         facts={key: str(value) for key, value in facts.items() if value is not None},
@@ -157,16 +110,16 @@ def _run(folder: Path, history: dict[str, Any], about: dict[str, Any]) -> Run:
 
 def _told(about: Mapping[str, Any]) -> float:
     """The epsilon that a run.json tells of; one that tells of none contradicts nothing."""
-    return math.inf if about.get("epsilon") is None else _charged(about["epsilon"])
+    return math.inf if about.get("epsilon") is None else charged(about["epsilon"])
 
 
-def _promised(guarantee: str) -> tuple[str, float | None, float | None]:
-    """The kind of gate, its limit and its delta, as far as a guarantee names them."""
-    if found := _FILTER.match(guarantee):
-        return "filter", _positive(found[1]), _positive(found[2])
-    if found := _ODOMETER.match(guarantee):
-        return "odometer", None, _positive(found[2])
-    return "", None, None
+def _promised(past: History) -> tuple[str, float | None, float | None, bool]:
+    """The kind of gate, its limit, its delta and whether there was a seed, as far as known."""
+    promise = past.promise
+    if promise is None:
+        return "", None, None, False
+    limit = _positive(promise.epsilon) if promise.kind == "filter" else None
+    return promise.kind, limit, _positive(promise.delta), promise.seeded
 
 
 def _positive(value: Any) -> float | None:
@@ -176,45 +129,3 @@ def _positive(value: Any) -> float | None:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _whole(value: Any) -> int:
-    number = int(value)
-    if abs(number) > _MOST:
-        raise ValueError("a whole number beyond 2**53")
-    return number
-
-
-def _epoch(values: Mapping[str, Any]) -> Epoch:
-    signal = values["signal"]
-    accuracy = math.nan if values["accuracy"] is None else float(values["accuracy"])
-    return Epoch(
-        epoch=_whole(values["epoch"]),
-        steps=_whole(values["steps"]),
-        epsilon=_charged(values["epsilon"]),
-        noise_multiplier=float(values["noise_multiplier"]),
-        batch_size=_whole(values["batch_size"]),
-        accuracy=None if math.isnan(accuracy) else accuracy,
-        signal=None if signal is None else _signal(signal),
-    )
-
-
-def _charged(value: Any) -> float:
-    """An epsilon; what is not a number is no bound at all."""
-    epsilon = float(value)
-    if epsilon < 0:
-        raise ValueError(f"a negative epsilon, {epsilon!r}")
-    return math.inf if math.isnan(epsilon) else epsilon
-
-
-def _signal(values: Mapping[str, Any]) -> Signal:
-    records = _whole(values["records"])
-    if records < 1:
-        raise ValueError(f"a signal of {records} records")
-    return Signal(
-        name=str(values["name"]),
-        value=float(values["value"]),
-        deviation=float(values["deviation"]),
-        records=records,
-        rising=bool(values["rising"]),
-    )

@@ -36,7 +36,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class Trace:
     """A line through points, in one of the styles."""
 
     style: int
@@ -71,7 +71,7 @@ class Axes:
     whole: bool = True
 
 
-def draw(axes: Axes, lines: Sequence[Line], guides: Sequence[Guide] = ()) -> str:
+def draw(axes: Axes, lines: Sequence[Trace], guides: Sequence[Guide] = ()) -> str:
     """The plot; points and guides that are not finite, or nearly so, are left out."""
     lines = [_finite(line) for line in lines]
     guides = [guide for guide in guides if abs(guide.y) < _FAR]
@@ -138,9 +138,9 @@ class _Frame:
         return HEIGHT - _BOTTOM - (value - low) / (high - low) * (HEIGHT - _BOTTOM - _TOP)
 
 
-def _finite(line: Line) -> Line:
+def _finite(line: Trace) -> Trace:
     kept = tuple(p for p in line.points if abs(p.x) < _FAR and abs(p.y) < _FAR)
-    return Line(line.style, kept, line.steps)
+    return Trace(line.style, kept, line.steps)
 
 
 def _grid(
@@ -178,7 +178,7 @@ def _guide(frame: _Frame, guide: Guide) -> str:
     )
 
 
-def _line(frame: _Frame, line: Line) -> str:
+def _line(frame: _Frame, line: Trace) -> str:
     if not line.points:
         return ""
     places = [(frame.x(point.x), frame.y(point.y)) for point in line.points]
@@ -194,7 +194,7 @@ def _line(frame: _Frame, line: Line) -> str:
     return f'<path class="line s{line.style % STYLES}" d="{path}"/>{end}'
 
 
-def _hits(frame: _Frame, line: Line) -> str:
+def _hits(frame: _Frame, line: Trace) -> str:
     """Circles that cannot be seen but say their figures; not more than one can point at."""
     every = max(1, math.ceil(len(line.points) / _HITS))
     return "".join(

@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adaptive private training on PyTorch and Opacus; needs the extra `torch`."""
 
+from dosimeter.decisions import (
+    AdaptBatch,
+    AdaptNoise,
+    Epoch,
+    History,
+    LowerNoise,
+    Policy,
+    Reading,
+    StopEarly,
+)
 from dosimeter.training.engine import PrivateEngine
-from dosimeter.training.fit import fit
-from dosimeter.training.history import Epoch, History
+from dosimeter.training.fit import fit, scalars_to
 from dosimeter.training.models import GradSampling
-from dosimeter.training.policies import AdaptBatch, AdaptNoise, LowerNoise, Policy, StopEarly
 from dosimeter.training.postprocessing import AveragedIterate, SignRule
-from dosimeter.training.signals import CorrectCount, MeanLoss, Reading, correct_count, mean_loss
+from dosimeter.training.signals import CorrectCount, MeanLoss
+from dosimeter.training.trainer import Trainer
 
 __all__ = [
     "AdaptBatch",
@@ -24,7 +33,7 @@ __all__ = [
     "Reading",
     "SignRule",
     "StopEarly",
-    "correct_count",
+    "Trainer",
     "fit",
-    "mean_loss",
+    "scalars_to",
 ]

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from dosimeter import arguments
+from dosimeter.decisions import StepSettings, Ticket
 from dosimeter.training import models
 from dosimeter.training.clipping import Clipper, SampleClipper
 from dosimeter.training.entropy import Entropy, PoissonSampler, entropy_for
@@ -22,7 +23,6 @@ from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass import OnePassModule
 from dosimeter.training.onepass.clipper import OnePassClipper
 from dosimeter.training.optimizer import PrivateOptimizer
-from dosimeter.training.settings import StepSettings, Ticket
 
 
 @dataclass(frozen=True)

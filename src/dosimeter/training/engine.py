@@ -10,32 +10,33 @@ hand back a spend, or guess a budget that was not given.
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from dosimeter.accounting import Gate
+from dosimeter.accounting import Filter, Gate
+from dosimeter.decisions import Controls, StepSettings, Ticket, filter_for
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 from dosimeter.training import checkpoint, models
 from dosimeter.training.assembly import Hooks, Options, Parts, assemble, settings_for
-from dosimeter.training.controls import Controls
 from dosimeter.training.group import Group
 from dosimeter.training.guarantee import TrainingGuarantee
 from dosimeter.training.loader import PrivateLoader, Records
 from dosimeter.training.models import GradSampling
 from dosimeter.training.optimizer import PrivateOptimizer
-from dosimeter.training.settings import StepSettings, Ticket
 
 
 class PrivateEngine(Controls):
     """Private training under any gate; itself a gate, so that signals share the budget.
 
     Args:
-        gate: What every step and every signal is charged to.
+        gate: What every step and every signal is charged to; or (epsilon, delta), for a filter
+            that `make_private` prices for its step.
         seed: Makes batches and noise repeatable, for tests. Whoever knows it can take the
             noise off again, and the guarantee says so. By default the operating system's
             entropy is used.
@@ -64,7 +65,16 @@ class PrivateEngine(Controls):
         (4, True)
     """
 
-    def __init__(self, gate: Gate, *, seed: int | None = None, strict: bool = False) -> None:
+    def __init__(
+        self,
+        gate: Gate | tuple[float, float],
+        *,
+        seed: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        self._target = gate if isinstance(gate, tuple) else None
+        if isinstance(gate, tuple):
+            gate = Filter(*gate)
         if not isinstance(gate, Gate):
             raise TypeError(f"gate must have admits, spend and epsilon, got {gate!r}")
         if seed is not None and not (type(seed) is int and seed >= 0):
@@ -137,7 +147,7 @@ class PrivateEngine(Controls):
     def guarantee(self) -> TrainingGuarantee:
         """What holds for all that was trained so far, in words that can be quoted."""
         words = getattr(self._gate, "guarantee", None) if self._group.rank == 0 else None
-        said = str(words()) if callable(words) else f"epsilon {self.epsilon!r} by the gate it used"
+        said = words() if callable(words) else f"epsilon {self.epsilon!r} by the gate it used"
         return TrainingGuarantee(said, seeded=self._seeded)
 
     # -- what the engine is doing --------------------------------------------------------
@@ -146,6 +156,12 @@ class PrivateEngine(Controls):
     def gate(self) -> Gate:
         """The gate that everything is charged to."""
         return self._gate
+
+    @property
+    def made(self) -> tuple[nn.Module, PrivateOptimizer, PrivateLoader]:
+        """What `make_private` gave."""
+        parts = self._parts
+        return parts.private, parts.optimizer, parts.loader
 
     @property
     def group(self) -> Group:
@@ -215,6 +231,8 @@ class PrivateEngine(Controls):
             )
         self._group.require_unchanged()
         settings = settings_for(dataset, noise_multiplier, batch_size, records)
+        if self._target is not None and not self._ledger.count:
+            self._gate = filter_for(*self._target, lambda: [settings.cost], note=warnings.warn)
         options = Options(
             max_grad_norm=max_grad_norm,
             physical_batch_size=(

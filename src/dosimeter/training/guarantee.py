@@ -3,20 +3,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-_SEEDED = (
-    "; but a seed was given, so the noise is predictable: against anyone who knows or guesses "
-    "the seed there is no privacy"
-)
+from dosimeter.accounting.guarantee import SEEDED, Guarantee
 
 
 @dataclass(frozen=True)
 class TrainingGuarantee:
-    """What the gate guarantees, and whether a seed takes it away again."""
+    """What the gate guarantees, and whether a seed takes it away again.
 
-    gate: str
+    Attributes:
+        gate: What the gate says of itself: as data, or in words where it is not of the library.
+        seeded: Whether the noise of the run, or of a part of it, came from a seed.
+    """
+
+    gate: Guarantee | str
     seeded: bool
 
+    @property
+    def data(self) -> Guarantee | None:
+        """The guarantee as data, with the seed; None where the gate has words alone."""
+        if not isinstance(self.gate, Guarantee):
+            return None
+        return replace(self.gate, seeded=self.seeded or self.gate.seeded)
+
     def __str__(self) -> str:
-        return self.gate + (_SEEDED if self.seeded else "")
+        if self.data is not None:
+            return str(self.data)
+        return f"{self.gate}{SEEDED if self.seeded else ''}"

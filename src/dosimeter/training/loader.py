@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import TensorDataset, default_collate
 
+from dosimeter.decisions import Piece, StepSettings, Ticket
 from dosimeter.training.entropy import PoissonSampler
 from dosimeter.training.optimizer import PrivateOptimizer
-from dosimeter.training.settings import Piece, StepSettings, Ticket
 
 
 class Records(Protocol):
@@ -57,7 +57,7 @@ class PrivateLoader:
         self._collate = collate
 
     def __len__(self) -> int:
-        return steps_per_epoch(self._settings())
+        return self._settings().steps_per_epoch
 
     def __iter__(self) -> Iterator[Any]:
         drawn = 0.0
@@ -82,11 +82,6 @@ class PrivateLoader:
             self._optimizer.receive(ticket, Piece(size=len(chosen), last=last))
             # No name is given to the batch: it would live on while the next one is read.
             yield self._optimizer.hand_out(read(self.dataset, chosen, self._collate))
-
-
-def steps_per_epoch(settings: StepSettings) -> int:
-    """How many steps draw each record once on average, rounded up."""
-    return -(-settings.records // settings.batch_size)
 
 
 def read(

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+from dosimeter.decisions import Piece, StepSettings, Ticket
 from dosimeter.errors import TicketError
 from dosimeter.training import models
 from dosimeter.training.clipping import Clipper
@@ -22,7 +23,6 @@ from dosimeter.training.entropy import Entropy
 from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
 from dosimeter.training.release import Release
-from dosimeter.training.settings import Piece, StepSettings, Ticket
 
 
 class PrivateOptimizer(torch.optim.Optimizer):

@@ -7,8 +7,8 @@ import math
 from types import TracebackType
 from typing import Any, Self
 
+from dosimeter.decisions import Epoch
 from dosimeter.rounding import at_most, exact
-from dosimeter.training.history import Epoch
 
 
 class Bar:

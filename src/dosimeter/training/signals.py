@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from dosimeter import arguments
 from dosimeter.accounting import Gate
+from dosimeter.decisions import Reading
 from dosimeter.rdp import Gaussian
 from dosimeter.training.entropy import SystemEntropy
 from dosimeter.training.gaussian import RoundedNormals
@@ -28,42 +29,6 @@ _GRID = 2**20
 """A clipped loss is counted in units of bound / 2**20, so that its sum is a whole number."""
 
 _CHUNK = 512
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A released value: all that a policy may see.
-
-    Attributes:
-        name: Which signal it is.
-        value: The number of records, or the mean loss.
-        deviation: Standard deviation of the noise on `value`; 0 on public data.
-        records: The public number of records it is about.
-        rising: Whether larger is better.
-        noise_multiplier: The noise it was paid for; 0 on public data.
-    """
-
-    name: str
-    value: float
-    deviation: float
-    records: int
-    rising: bool
-    noise_multiplier: float
-
-    @property
-    def public(self) -> bool:
-        """Whether it was computed on public data."""
-        return self.noise_multiplier == 0
-
-    @property
-    def score(self) -> float:
-        """The value, turned so that larger is better."""
-        return self.value if self.rising else -self.value
-
-    @property
-    def quality(self) -> float:
-        """What a target is compared with: the share of records (0 to 1), or the mean loss."""
-        return min(1.0, max(0.0, self.value / self.records)) if self.rising else self.value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,33 +182,6 @@ class MeanLoss(Signal):
         count = self.records or length
         mean, deviation = total * self.bound / _GRID / count, self._noise * self.bound / count
         return Reading("mean loss", mean, deviation, count, False, self._noise)
-
-
-def correct_count(
-    model: nn.Module,
-    dataset: Records,
-    noise_multiplier: float = 100.0,
-    *,
-    gate: Gate | None = None,
-    public: bool = False,
-) -> Reading:
-    """The number of correctly classified records, charged to `gate` before it is counted."""
-    signal = CorrectCount(noise_multiplier=noise_multiplier, public=public)
-    return signal.read(model, dataset, gate=gate)
-
-
-def mean_loss(
-    model: nn.Module,
-    dataset: Records,
-    noise_multiplier: float = 100.0,
-    *,
-    bound: float = 4.0,
-    gate: Gate | None = None,
-    public: bool = False,
-) -> Reading:
-    """The mean clipped loss, charged to `gate` before it is computed."""
-    signal = MeanLoss(noise_multiplier=noise_multiplier, bound=bound, public=public)
-    return signal.read(model, dataset, gate=gate)
 
 
 def with_noise(value: int, scale: float) -> int:

@@ -101,7 +101,7 @@ def test_policies_adapt(changes, noise, batch):
 
     It would seem to rise in both of the two readings once in half a million runs.
     """
-    config(data={"public_share": 0.2}, budget={"epsilon": 20.0}, **changes)
+    config(data={"public_share": 0.2}, budget={"epsilon": 20.0, "menu": False}, **changes)
     run("config.toml")
     history = History.load("run/history.json")
     assert noise in {epoch.noise_multiplier for epoch in history}
@@ -111,7 +111,8 @@ def test_policies_adapt(changes, noise, batch):
 @pytest.mark.parametrize("kind", ["correct_count", "mean_loss"])
 def test_a_stop_rule_ends_the_run_and_the_readings_are_charged(kind):
     target = 1e-9 if kind == "correct_count" else 1e9
-    config(stop={"target": target}, signal={"kind": kind, "noise_multiplier": 5.0})
+    read = {"kind": kind, "noise_multiplier": 5.0}
+    config(budget={"menu": False}, stop={"target": target}, signal=read)
     done = run("config.toml")
     assert "reached its target" in done.stdout
     history = History.load("run/history.json")

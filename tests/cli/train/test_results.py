@@ -12,6 +12,11 @@ from cli.train.commands import config, run, said
 from dosimeter.training import History
 
 
+def expected_promise(*, seeded):
+    gate = dm.Filter(4.0, 1e-5, menu=[dm.SampledGaussian(40 / 120, 2.0)])
+    return {**gate.guarantee().plain(), "seeded": seeded}
+
+
 def test_a_run_leaves_weights_history_guarantee_and_its_config():
     config(data={"public_share": 0.2})
     done = run("config.toml")
@@ -28,18 +33,21 @@ def test_a_run_leaves_weights_history_guarantee_and_its_config():
     result = said()
     assert result["finished"] is True
     assert result["kind"] == "filter"
+    assert result["promise"] == expected_promise(seeded=False)
     assert result["limit"] == 4.0
     assert result["seed"] is None
     assert result["epsilon"] == history.epsilon <= 4.0
     assert load_file(folder / "model.safetensors")["1.weight"].shape == (2, 3)
-    expected = dm.Filter(4.0, 1e-5)
-    expected.spend(dm.SampledGaussian(40 / result["records"], 2.0), history.steps)
+    step = dm.SampledGaussian(40 / result["records"], 2.0)
+    expected = dm.Filter(4.0, 1e-5, menu=[step])
+    expected.spend(step, history.steps)
     assert history.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
 
 
 def test_the_guarantee_is_said_in_words():
     config(data={"public_share": 0.2}, training={"seed": 3})
     warned = run("config.toml").stderr
+    assert said()["promise"] == expected_promise(seeded=True)
     assert "warning: training.seed makes the noise predictable" in warned
     text = " ".join(pathlib.Path("run", "guarantee.txt").read_text().split())
     for words in (

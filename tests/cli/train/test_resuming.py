@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 import dosimeter as dm
 from cli.train.commands import TRAPPED, config, ledger_config, process, run, said
 from dosimeter.ledger import Ledger
+from dosimeter.runs.folder import RunFolder
 from dosimeter.training import History
 
 # A model during whose fifth step someone closes the budget.
@@ -53,14 +54,15 @@ def test_ctrl_c_stops_after_the_step_and_resume_goes_on(trap):
     epsilons = [epoch.epsilon for epoch in history]
     assert epsilons[:2] == [epoch.epsilon for epoch in stopped]
     assert epsilons == sorted(epsilons)
-    expected = dm.Filter(4.0, 1e-5)
+    step = dm.SampledGaussian(40 / 120, 2.0)
+    expected = dm.Filter(4.0, 1e-5, menu=[step])
     for epoch in history:
-        expected.spend(dm.SampledGaussian(40 / 120, 2.0), epoch.steps)
+        expected.spend(step, epoch.steps)
         assert epoch.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
 
 
 def test_a_finished_run_is_not_trained_further():
-    config(stop={"target": 1e-9})
+    config(budget={"menu": False}, stop={"target": 1e-9})
     run("config.toml")
     files = {path: path.read_bytes() for path in pathlib.Path("run").glob("[!r]*")}
     done = run("config.toml", "--resume", "--json")
@@ -167,7 +169,7 @@ def broken_fit(monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    return lambda: monkeypatch.setattr("dosimeter.recipe.run.fit", fail)
+    return lambda: monkeypatch.setattr("dosimeter.runs.run.shown", fail)
 
 
 def test_no_epsilon_smaller_than_what_was_spent_is_left_by_a_resume_that_fails(trap, broken_fit):
@@ -188,7 +190,7 @@ def test_the_guarantee_is_there_before_the_weights(monkeypatch):
         assert folder.path.joinpath("guarantee.txt").is_file()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dosimeter.recipe.folder.RunFolder.write_weights", fail)
+    monkeypatch.setattr("dosimeter.runs.folder.RunFolder.write_weights", fail)
     config()
     assert "no space left" in run("config.toml", code=2).stderr
     assert not pathlib.Path("run", "model.safetensors").exists()
@@ -275,3 +277,27 @@ def test_two_processes_never_train_in_one_folder(trap):
     with FileLock("run/.lock"):
         done = run("config.toml", "--resume", code=2)
     assert "must be held by one process" in done.stderr
+
+
+def test_noise_that_was_left_out_is_kept_when_a_run_is_resumed(trap):
+    """With its menu, from which all steps of all epochs are paid, those before included."""
+    config(model=TRAPPED["model"], training={"epochs": 4, "seed": 1, "noise_multiplier": None})
+    trap(5)
+    run("config.toml", code=130)
+    trap(0)
+    told = run("config.toml", "--resume")
+    assert "no menu" not in told.stderr
+    history = History.load("run/history.json")
+    (noise,) = {epoch.noise_multiplier for epoch in history}
+    plain = dm.Filter(4.0, 1e-5)
+    assert not plain.admits(dm.SampledGaussian(40 / 120, noise), 12)
+    assert [epoch.steps for epoch in history] == [3, 2, 3, 3]
+    assert said()["epsilon"] <= 4.0
+
+
+@pytest.mark.parametrize("menu", [True, False])
+def test_a_checkpoint_tells_whether_there_was_a_menu(menu):
+    config(budget={"menu": menu})
+    run("config.toml")
+    saved = RunFolder("run").saved()
+    assert (saved.menu, saved.noise) == (menu, 2.0)

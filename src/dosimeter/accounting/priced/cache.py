@@ -16,10 +16,10 @@ import hashlib
 import json
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dosimeter.files import replaced
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 
@@ -104,14 +104,6 @@ def _read(path: pathlib.Path, key: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _write(path: pathlib.Path, value: dict[str, Any]) -> None:
-    """Writes beside and renames, so that a reader sees all of it or nothing."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(value, file)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise
+        replaced(path, lambda part: part.write_text(json.dumps(value), encoding="utf-8"))

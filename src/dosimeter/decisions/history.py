@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""History: one record an epoch, saved as JSON, and enough to replay a policy's choices."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dosimeter import arguments
+from dosimeter.accounting import Gate, Guarantee
+from dosimeter.decisions.controls import Rehearsal
+from dosimeter.decisions.policy import Policy
+from dosimeter.decisions.readings import Reading
+from dosimeter.decisions.settings import StepSettings
+from dosimeter.errors import BudgetExceeded, StateError
+from dosimeter.rdp import Gaussian
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch did; accuracy and loss are those on public data, if there was any.
+
+    Attributes:
+        epoch: Counted from 1.
+        steps: How many steps it took.
+        epsilon: Epsilon spent by its end.
+        noise_multiplier: The noise of its steps.
+        batch_size: The expected batch size of its steps.
+        accuracy: On public data.
+        loss: On public data.
+        signal: The reading that policies saw after it.
+        seconds: How long it took.
+    """
+
+    epoch: int
+    steps: int
+    epsilon: float
+    noise_multiplier: float
+    batch_size: int
+    accuracy: float | None
+    loss: float | None
+    signal: Reading | None
+    seconds: float
+
+
+@dataclass
+class History:
+    """The epochs of a run, why it ended, and what is guaranteed about it.
+
+    Attributes:
+        records: How many records it was about.
+        epochs: What each epoch did.
+        ended: Why the last one was the last.
+        guarantee: What is guaranteed, in words.
+        promise: The same as data; None where the gate had words alone, or the run goes on.
+    """
+
+    records: int
+    epochs: list[Epoch] = field(default_factory=list)
+    ended: str = ""
+    guarantee: str = ""
+    promise: Guarantee | None = None
+
+    def __iter__(self) -> Iterator[Epoch]:
+        return iter(self.epochs)
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+    def __getitem__(self, index: int) -> Epoch:
+        return self.epochs[index]
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent by the end of the last epoch."""
+        return self.epochs[-1].epsilon if self.epochs else 0.0
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy on public data after the last epoch."""
+        return self.epochs[-1].accuracy if self.epochs else None
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken."""
+        return sum(epoch.steps for epoch in self.epochs)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the history as JSON."""
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self.state(), file, indent=1)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> History:
+        """The history that `save` wrote.
+
+        Raises:
+            StateError: The file holds something else.
+        """
+        with open(path, encoding="utf-8") as file:
+            return cls.from_state(json.load(file))
+
+    def state(self) -> dict[str, Any]:
+        """The history as plain JSON values."""
+        promise = None if self.promise is None else self.promise.plain()
+        return {"version": _VERSION, **dataclasses.asdict(self), "promise": promise}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> History:
+        """The history that `state` described.
+
+        Raises:
+            StateError: It describes something else.
+        """
+        try:
+            fields = dict(state)
+            if fields.pop("version") != _VERSION:
+                raise ValueError("another version")
+            epochs = [_epoch(values) for values in fields.pop("epochs")]
+            promise = fields.pop("promise", None)
+            return cls(
+                records=_whole(fields.pop("records")),
+                epochs=epochs,
+                promise=None if promise is None else Guarantee.from_plain(promise),
+                **{name: str(value) for name, value in fields.items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise StateError(f"state must be that of a history: {error}") from error
+
+    def replay(
+        self, policies: Policy | Sequence[Policy], gate: Gate
+    ) -> list[tuple[float, int, str | None]]:
+        """What the policies choose when they see these readings again.
+
+        Args:
+            policies: Fresh ones, made as they were for the run.
+            gate: A fresh one, made as it was; it is charged as it was then.
+
+        Returns:
+            Noise, batch size, and why training stopped (or None), after each epoch.
+        """
+        if not self.epochs:
+            return []
+        policies = [policies] if isinstance(policies, Policy) else list(policies)
+        first = self.epochs[0]
+        again = Rehearsal(
+            gate, StepSettings(first.noise_multiplier, first.batch_size, self.records)
+        )
+        for policy in policies:
+            policy.begin(again)
+        return [_repeat(again, epoch, policies) for epoch in self.epochs]
+
+
+def _repeat(
+    again: Rehearsal, epoch: Epoch, policies: Iterable[Policy]
+) -> tuple[float, int, str | None]:
+    settings = StepSettings(epoch.noise_multiplier, epoch.batch_size, again.records)
+    try:
+        for _ in range(epoch.steps):
+            again.gate.spend(settings.cost)
+        if epoch.signal is not None:
+            if epoch.signal.noise_multiplier > 0:
+                again.gate.spend(Gaussian(epoch.signal.noise_multiplier))
+            for policy in policies:
+                if policy.due(epoch.epoch):
+                    policy.update(again, epoch.signal)
+    except BudgetExceeded as error:
+        raise StateError(f"gate must hold what the run had spent: {error}") from error
+    return again.noise_multiplier, again.batch_size, again.stopped
+
+
+def _epoch(values: Mapping[str, Any]) -> Epoch:
+    fields = dict(values)
+    signal, accuracy = fields.pop("signal"), fields["accuracy"]
+    known = accuracy is not None and not math.isnan(accuracy)
+    fields |= {name: _whole(fields[name]) for name in ("epoch", "steps", "batch_size")}
+    fields |= {
+        "epsilon": charged(fields["epsilon"]),
+        "noise_multiplier": float(fields["noise_multiplier"]),
+        "accuracy": float(accuracy) if known else None,
+    }
+    return Epoch(signal=None if signal is None else _reading(signal), **fields)
+
+
+def _reading(values: Mapping[str, Any]) -> Reading:
+    fields = dict(values)
+    fields |= {name: float(fields[name]) for name in ("value", "deviation", "noise_multiplier")}
+    reading = Reading(**fields | {"records": _whole(fields["records"])})
+    if reading.records < 1:
+        raise ValueError(f"a reading of {reading.records} records")
+    return reading
+
+
+def charged(value: Any) -> float:
+    """An epsilon that a file tells of; what is not a number is no bound at all."""
+    epsilon = float(value)
+    if epsilon < 0:
+        raise ValueError(f"a negative epsilon, {epsilon!r}")
+    return math.inf if math.isnan(epsilon) else epsilon
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if abs(number) > arguments.MAX_COUNT:
+        raise ValueError("a whole number beyond 2**53")
+    return number

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private training from a config file, without writing Python (extra: torch).
+
+`dosimeter.runs.run.train` does it; it is not imported here, for it loads torch.
+"""
+
+from dosimeter.runs.config import Config
+from dosimeter.runs.reader import read_config
+from dosimeter.runs.starter import STARTER
+
+__all__ = ["STARTER", "Config", "read_config"]

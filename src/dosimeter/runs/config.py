@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Config: what a training run is, table by table, each checked by itself.
+
+Every check names the key it is about, so that whoever wrote the file finds the place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dosimeter import arguments
+from dosimeter.data.tables import class_names
+
+MODELS = ("linear", "mlp", "cnn", "resnet9", "features")
+EXTRACTORS = ("scattering", "random")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTable:
+    """[data]: what to train on, and which records are public.
+
+    Attributes:
+        kind: What it is.
+        path: Where it is; the digits come with scikit-learn.
+        label: The column of labels of a CSV.
+        classes: The classes of a table: their names, or how many.
+        low: The least value of the columns of a table, or one for each.
+        high: The greatest value.
+        public_test: Declares the test part of the data public, to show accuracy on it.
+        public_share: Sets this share of the records aside and declares them public.
+    """
+
+    kind: Literal["images", "cifar", "npz", "csv", "digits"]
+    path: str | None = None
+    label: str | None = None
+    classes: int | list[str] | None = None
+    low: float | list[float] | None = None
+    high: float | list[float] | None = None
+    public_test: bool = False
+    public_share: float | None = None
+
+    def __post_init__(self) -> None:
+        tables = ("csv", "npz")
+        _require("data.path", self.path, self.kind != "digits", f"for {self.kind}")
+        _require("data.label", self.label, self.kind == "csv", f"for {self.kind}")
+        _require("data.classes", self.classes, self.kind in tables, f"for {self.kind}")
+        if self.classes is not None:
+            try:
+                class_names(self.classes)
+            except ValueError as error:
+                raise ValueError(f"data.{error}") from error
+        for key, value in (("data.low", self.low), ("data.high", self.high)):
+            if value is not None and self.kind not in tables:
+                raise ValueError(f"{key} must be left out for {self.kind}, got {value!r}")
+        if (self.low is None) != (self.high is None):
+            key = "data.high" if self.high is None else "data.low"
+            raise ValueError(f"{key} must be given, for low and high go together")
+        if self.public_share is not None:
+            arguments.open_unit("data.public_share", self.public_share)
+            if self.public_test:
+                raise ValueError(
+                    "data.public_share must be left out together with public_test, got both"
+                )
+
+    @property
+    def declares_public(self) -> bool:
+        """Whether some records are declared public."""
+        return self.public_test or self.public_share is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTable:
+    """[model]: a network by name, or "module:factory"; and what shapes it.
+
+    Attributes:
+        kind: One of MODELS, or "module:factory".
+        hidden: Units in the hidden layer of an mlp.
+        width: Channels of the first layer of a resnet9.
+        extractor: What makes the frozen features: one of EXTRACTORS, or "module:factory".
+    """
+
+    kind: str
+    hidden: int | None = None
+    width: int | None = None
+    extractor: str | None = None
+
+    def __post_init__(self) -> None:
+        one_of("model.kind", self.kind, MODELS)
+        for key, value, kind in (("hidden", self.hidden, "mlp"), ("width", self.width, "resnet9")):
+            if value is not None:
+                if self.kind != kind:
+                    raise ValueError(f"model.{key} must be left out for {self.kind}, got {value!r}")
+                arguments.count(f"model.{key}", value)
+        features = self.kind == "features"
+        _require("model.extractor", self.extractor, features, f"for {self.kind}")
+        if self.extractor is not None:
+            one_of("model.extractor", self.extractor, EXTRACTORS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetTable:
+    """[budget]: a filter, an odometer, or a budget in a ledger.
+
+    Attributes:
+        kind: Which of them.
+        epsilon: The epsilon that a filter never passes.
+        delta: The delta of a filter or an odometer.
+        ledger: The database of a ledger, as `dosimeter budget --db` has it; DOSIMETER_DB in
+            the environment by default.
+        name: The name of the budget in the ledger.
+        menu: Whether a filter or an odometer prices beforehand what the run can ask for, which
+            needs less noise; see docs/prices.md.
+    """
+
+    kind: Literal["filter", "odometer", "ledger"]
+    epsilon: float | None = None
+    delta: float | None = None
+    ledger: str | None = None
+    name: str | None = None
+    menu: bool = True
+
+    def __post_init__(self) -> None:
+        what = f"for a budget of kind {self.kind}"
+        shared = self.kind == "ledger"
+        _require("budget.epsilon", self.epsilon, self.kind == "filter", what)
+        _require("budget.delta", self.delta, not shared, what)
+        if self.ledger is not None and not shared:
+            raise ValueError(f"budget.ledger must be left out {what}, got {self.ledger!r}")
+        _require("budget.name", self.name, shared, what)
+        if self.epsilon is not None:
+            arguments.positive("budget.epsilon", self.epsilon)
+        if self.delta is not None:
+            arguments.open_unit("budget.delta", self.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTable:
+    """[training]: DP-SGD.
+
+    Attributes:
+        epochs: How many at most.
+        batch_size: Expected number of records in a step.
+        noise_multiplier: Noise over the clipping norm. Under a filter it may be left out: the
+            least noise with which the budget lasts for the epochs is taken.
+        max_grad_norm: What the gradient of each record is clipped to.
+        learning_rate: Of SGD.
+        momentum: Of SGD.
+        physical_batch_size: The most records held at once; all of a step by default.
+        grad_sampling: How the gradient of each record is had; see docs/training.md.
+        seed: Makes the run repeatable and its noise predictable.
+    """
+
+    epochs: int
+    batch_size: int
+    noise_multiplier: float | None = None
+    max_grad_norm: float = 1.0
+    learning_rate: float = 0.5
+    momentum: float = 0.0
+    physical_batch_size: int | None = None
+    grad_sampling: Literal["onepass", "hooks", "ghost", "ew"] = "onepass"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        arguments.count("training.epochs", self.epochs)
+        arguments.count("training.batch_size", self.batch_size)
+        arguments.positive("training.max_grad_norm", self.max_grad_norm)
+        arguments.positive("training.learning_rate", self.learning_rate)
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"training.momentum must be from 0 to below 1, got {self.momentum!r}")
+        if self.noise_multiplier is not None:
+            arguments.positive("training.noise_multiplier", self.noise_multiplier)
+        if self.physical_batch_size is not None:
+            arguments.count("training.physical_batch_size", self.physical_batch_size)
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise ValueError(f"training.seed must be from 0 to below 2**63, got {self.seed!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTable:
+    """[policy]: how noise or batches adapt to the signal; see docs/training.md.
+
+    Attributes:
+        kind: Which policy.
+        step: How much changes at a time.
+        every: How many epochs lie between two readings.
+        horizon: Adapt only while the budget would last for more epochs than this.
+        levels: How many times adapt_noise may add noise.
+        start: The noise that lower_noise begins with.
+        minimum: The smallest batch of adapt_batch, or the least noise of lower_noise.
+    """
+
+    kind: Literal["adapt_noise", "adapt_batch", "lower_noise"]
+    step: float | None = None
+    every: int | None = None
+    horizon: int | None = None
+    levels: int | None = None
+    start: float | None = None
+    minimum: float | None = None
+
+    def __post_init__(self) -> None:
+        for key, value in self.given.items():
+            if key not in _POLICY_KEYS[self.kind]:
+                raise ValueError(f"policy.{key} must be left out for {self.kind}, got {value!r}")
+            if key in ("every", "horizon", "levels") or self.kind == "adapt_batch":
+                arguments.count(f"policy.{key}", _whole(value))
+            else:
+                arguments.positive(f"policy.{key}", value)
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The values that were given, as the policy takes them."""
+        values = {key: getattr(self, key) for key in sorted(set().union(*_POLICY_KEYS.values()))}
+        whole = self.kind == "adapt_batch"
+        return {
+            key: _whole(value) if whole else value
+            for key, value in values.items()
+            if value is not None
+        }
+
+
+_POLICY_KEYS = {
+    "adapt_noise": {"step", "every", "horizon", "levels"},
+    "adapt_batch": {"step", "every", "horizon", "minimum"},
+    "lower_noise": {"step", "every", "start", "minimum"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalTable:
+    """[signal]: what the policy and the stop rule read.
+
+    Attributes:
+        kind: The count of correct records, or the mean loss.
+        noise_multiplier: Noise over what one record can add; more is cheaper.
+        bound: The largest loss that counts.
+        public: Reads the public records instead, exactly and at no cost.
+    """
+
+    kind: Literal["correct_count", "mean_loss"] = "correct_count"
+    noise_multiplier: float = 100.0
+    bound: float | None = None
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        arguments.positive("signal.noise_multiplier", self.noise_multiplier)
+        if self.bound is not None:
+            arguments.positive("signal.bound", self.bound)
+            if self.kind != "mean_loss":
+                raise ValueError(f"signal.bound must be left out for {self.kind}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopTable:
+    """[stop]: when to end early.
+
+    Attributes:
+        target: The share of correct records, or the mean loss, that is good enough.
+        patience: After how many readings without a rise to end.
+        every: How many epochs lie between two readings.
+    """
+
+    target: float | None = None
+    patience: int | None = None
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.target is None and self.patience is None:
+            raise ValueError("stop must hold a target or patience, got neither")
+        if self.target is not None:
+            arguments.positive("stop.target", self.target)
+        if self.patience is not None:
+            arguments.count("stop.patience", self.patience)
+        arguments.count("stop.every", self.every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputTable:
+    """[output]: where the results go; the folder must be new."""
+
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run."""
+
+    data: DataTable
+    model: ModelTable
+    budget: BudgetTable
+    training: TrainingTable
+    output: OutputTable
+    policy: PolicyTable | None = None
+    signal: SignalTable | None = None
+    stop: StopTable | None = None
+
+    def __post_init__(self) -> None:
+        noise, lowers = self.training.noise_multiplier, False
+        if self.policy is not None:
+            lowers = self.policy.kind == "lower_noise"
+        if noise is not None and lowers:
+            raise ValueError(
+                "training.noise_multiplier must be left out for lower_noise, which begins with "
+                f"policy.start, got {noise!r}"
+            )
+        if noise is None and not lowers and self.budget.kind != "filter":
+            raise ValueError(
+                "training.noise_multiplier must be given, for only a filter of this run's own "
+                f"says how much noise fits, got a budget of kind {self.budget.kind}"
+            )
+        if self.signal is not None:
+            if self.policy is None and self.stop is None:
+                raise ValueError("signal must come with policy or stop, which read it, got neither")
+            if self.signal.public and not self.data.declares_public:
+                raise ValueError(
+                    "signal.public must be false unless data.public_test or data.public_share "
+                    "declares some records public, got true"
+                )
+
+
+def one_of(key: str, value: str, names: tuple[str, ...]) -> None:
+    """Raises unless a value is one of the names, or of the form "module:factory"."""
+    module, _, factory = value.partition(":")
+    if value not in names and not (module and factory.isidentifier()):
+        raise ValueError(f"{key} must be {', '.join(names)} or 'module:factory', got {value!r}")
+
+
+def _require(key: str, value: object, wanted: bool, what: str) -> None:
+    if wanted and value is None:
+        raise ValueError(f"{key} must be given {what}")
+    if not wanted and value is not None:
+        raise ValueError(f"{key} must be left out {what}, got {value!r}")
+
+
+def _whole(value: float) -> float:
+    return int(value) if float(value).is_integer() else value

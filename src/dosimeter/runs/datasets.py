@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets: the records of a config, split into private and public and scaled.
+
+Each record is split off and scaled by itself, with bounds from the config and never with
+statistics of the data: neighbouring data sets stay neighbours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import TensorDataset
+
+from dosimeter.data import (
+    Labelled,
+    Split,
+    read_cifar,
+    read_csv,
+    read_digits,
+    read_images,
+    read_npz,
+)
+from dosimeter.rounding import exact
+from dosimeter.runs.config import DataTable
+
+
+@dataclass(frozen=True)
+class Records:
+    """What to train on and what is public, ready for a model.
+
+    Attributes:
+        private: The records to protect.
+        public: The records declared public, if any.
+        classes: What the labels are called.
+    """
+
+    private: TensorDataset
+    public: TensorDataset | None
+    classes: tuple[str, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input: channels × height × width, or the number of columns."""
+        return tuple(self.private.tensors[0].shape[1:])
+
+
+def load(data: DataTable) -> Records:
+    """The records that [data] describes.
+
+    Raises:
+        ValueError: They cannot be read, or a key does not fit them.
+    """
+    split = _read(data)
+    train, test = split.train, split.test if data.public_test else None
+    if data.public_test and split.test is None:
+        raise ValueError(
+            "data.public_test must be false for data without a test part, got true; "
+            "public_share sets records aside"
+        )
+    if data.public_share is not None:
+        if split.test is not None:
+            raise ValueError(
+                "data.public_share must be left out for data that has a test part, got "
+                f"{exact(data.public_share)}; public_test = true declares that part public"
+            )
+        train, test = set_aside(train, data.public_share)
+    return Records(
+        _tensors(train, data), None if test is None else _tensors(test, data), split.classes
+    )
+
+
+def set_aside(records: Labelled, share: float) -> tuple[Labelled, Labelled]:
+    """The records to keep and those to set aside, about `share` of them.
+
+    The content of a record alone decides, so that adding or removing one moves no other, and
+    equal records go the same way.
+    """
+    limit = int(share * 2**64)
+    aside = np.array(
+        [_number(x, int(y)) < limit for x, y in zip(records.x, records.y, strict=True)]
+    )
+    if not aside.any() or aside.all():
+        raise ValueError(
+            f"data.public_share must leave records on both sides, got {exact(share)} of "
+            f"{len(records)}"
+        )
+    return (
+        Labelled(records.x[~aside], records.y[~aside]),
+        Labelled(records.x[aside], records.y[aside]),
+    )
+
+
+def _number(x: npt.NDArray[Any], y: int) -> int:
+    content = np.ascontiguousarray(x).tobytes() + y.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _read(data: DataTable) -> Split:
+    if data.kind == "digits":
+        try:
+            return read_digits()
+        except ValueError as error:
+            raise ValueError(f"data.kind: {error}") from error
+    path = pathlib.Path(data.path or "")
+    if not path.exists():
+        raise FileNotFoundError(f"data.path must lead to data, got no file or folder at {path}")
+    if path.is_dir() and data.kind in ("csv", "npz"):
+        raise ValueError(f"data.path must be a file for {data.kind}, got the folder {path}")
+    try:
+        if data.kind == "images":
+            return read_images(path)
+        if data.kind == "cifar":
+            return read_cifar(path)
+        assert data.classes is not None
+        if data.kind == "npz":
+            return read_npz(path, data.classes)
+        return read_csv(path, data.label or "", data.classes)
+    except (ValueError, OSError, EOFError) as error:
+        key = "data." if str(error).startswith("label ") else f"data.path {str(path)!r}: "
+        raise ValueError(f"{key}{error}") from error
+
+
+def _tensors(records: Labelled, data: DataTable) -> TensorDataset:
+    x = torch.from_numpy(scaled(records.x, data).astype(np.float32, copy=False))
+    if x.ndim == 3:
+        x = x.unsqueeze(1)
+    elif x.ndim == 4:
+        x = x.permute(0, 3, 1, 2).contiguous()
+    return TensorDataset(x, torch.from_numpy(records.y))
+
+
+def scaled(x: npt.NDArray[Any], data: DataTable) -> npt.NDArray[Any]:
+    """Inputs of a size that suits training, each record by itself.
+
+    Values between given bounds become -1 to 1 and are clipped there; bytes become 0 to 1;
+    otherwise a record is divided by its own largest value.
+    """
+    if data.low is not None and data.high is not None:
+        low, high = _bound("data.low", data.low, x), _bound("data.high", data.high, x)
+        with np.errstate(over="ignore"):
+            width = high - low
+        if not ((low < high) & np.isfinite(width)).all():
+            raise ValueError(
+                "data.low must be below data.high, with a finite difference, got "
+                f"{data.low} and {data.high}"
+            )
+        unit = (np.clip(x.astype(np.float64), low, high) - low) / width
+        return np.asarray(2 * unit - 1)
+    if x.dtype == np.uint8:
+        return x / np.float32(255)
+    largest = np.abs(x).max(axis=tuple(range(1, x.ndim)), keepdims=True)
+    return np.asarray(x / np.where(largest > 0, largest, 1))
+
+
+def _bound(key: str, value: float | list[float], x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    bound = np.asarray(value, dtype=np.float64)
+    if not np.isfinite(bound).all():
+        raise ValueError(f"{key} must be finite, got {value!r}")
+    if bound.ndim and bound.shape != x.shape[1:]:
+        raise ValueError(
+            f"{key} must be one number, or one for each column of a record, which has shape "
+            f"{x.shape[1:]}, got {bound.size}"
+        )
+    return bound

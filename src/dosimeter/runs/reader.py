@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a config strictly: every key is known, of its type, and blamed by its line."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+from dosimeter.nearest import nearest
+from dosimeter.runs.config import Config
+
+T = TypeVar("T")
+
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def read_config(path: pathlib.Path) -> tuple[Config, str]:
+    """The run that a TOML file describes, and the text that says so.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is not TOML, or a key is unknown, missing or wrong; the line is named.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"config must be a TOML file, got no file at {str(path)!r}; "
+            f"write one with: dosimeter train --init {path}"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be text in UTF-8: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} must be TOML: {error}") from error
+    try:
+        return config_from(values), text
+    except (TypeError, ValueError) as error:
+        line = line_of(text, str(error))
+        where = f"{path}, line {line}" if line else str(path)
+        raise ValueError(f"{where}: {error}") from error
+
+
+def config_from(values: Mapping[str, Any]) -> Config:
+    """The run that the tables of a config describe."""
+    tables = {field.name: field for field in dataclasses.fields(Config)}
+    _require_known("", values, tables)
+    made: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(Config).items():
+        kind = next(k for k in (typing.get_args(hint) or (hint,)) if k is not type(None))
+        if name in values:
+            if not isinstance(values[name], dict):
+                raise ValueError(f"{name} must be a table, got {values[name]!r}; write [{name}]")
+            made[name] = _table(kind, name, values[name])
+        elif tables[name].default is dataclasses.MISSING:
+            raise ValueError(f"{name} must be given, got no table [{name}]")
+    return Config(**made)
+
+
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """The first key in which two parsed configs differ, with both values; None if none does."""
+    for table in [*old, *(name for name in new if name not in old)]:
+        was, now = old.get(table, {}), new.get(table, {})
+        for key in [*was, *(name for name in now if name not in was)]:
+            if was.get(key) != now.get(key):
+                return f"{table}.{key} must stay {_said(was.get(key))}, got {_said(now.get(key))}"
+    return None
+
+
+def line_of(text: str, message: str) -> int | None:
+    """The line of the key or table that a message begins with."""
+    table, _, key = message.split(" ", 1)[0].partition(".")
+    inside = False
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
+        if header:
+            inside = header[1] == table
+            if inside and not key:
+                return number
+        elif not key and re.match(rf"\s*{re.escape(table)}\s*=", line):
+            return number
+        elif key and inside and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line):
+            return number
+    return None
+
+
+def _table(kind: type[T], table: str, values: Mapping[str, Any]) -> T:
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    _require_known(f"{table}.", values, fields)
+    for key, field in fields.items():
+        if key not in values and field.default is dataclasses.MISSING:
+            raise ValueError(f"{table}.{key} must be given, got none")
+    hints = typing.get_type_hints(kind)
+    return kind(**{key: _value(f"{table}.{key}", hints[key], v) for key, v in values.items()})
+
+
+def _require_known(prefix: str, values: Iterable[str], known: Iterable[str]) -> None:
+    for key in values:
+        if key not in known:
+            close = nearest(key, known)
+            hint = f"did you mean {close!r}?" if close else f"known are {', '.join(known)}"
+            raise ValueError(f"{prefix}{key} must be a known name, got {key!r}; {hint}")
+
+
+def _value(key: str, hint: Any, value: Any) -> Any:
+    """The value as its type wants it."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    if typing.get_origin(kinds[0]) is Literal:
+        return _choice(key, typing.get_args(kinds[0]), value)
+    for kind in kinds:
+        if _fits(kind, value):
+            return float(value) if kind is float else value
+    words = " or ".join(_in_words(kind) for kind in kinds)
+    raise ValueError(f"{key} must be {words}, got {value!r}")
+
+
+def _choice(key: str, choices: tuple[str, ...], value: Any) -> str:
+    if value not in choices:
+        close = nearest(str(value), choices)
+        hint = f"; did you mean {close!r}?" if close else ""
+        raise ValueError(f"{key} must be one of {', '.join(choices)}, got {value!r}{hint}")
+    return str(value)
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    if typing.get_origin(kind) is list:
+        (item,) = typing.get_args(kind)
+        return isinstance(value, list) and all(_fits(item, one) for one in value)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _in_words(kind: Any) -> str:
+    if typing.get_origin(kind) is list:
+        return f"a list of {_in_words(typing.get_args(kind)[0]).removeprefix('a ')}s"
+    return _WORDS[kind]
+
+
+def _said(value: object) -> str:
+    return "left out" if value is None else repr(value)

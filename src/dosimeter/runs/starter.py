@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The config that `dosimeter train --init` writes: it runs as it is, and says what else goes."""
+
+STARTER = """\
+# A private training run. Start it with: dosimeter train config.toml
+# Paths are relative to where you start it.
+
+[data]
+kind = "digits"         # scikit-learn's digits; or "images", "cifar", "npz", "csv"
+# path = "photos"       # images: train/CLASS/FILE and test/CLASS/FILE, a folder, a tar or a zip
+# label = "diagnosis"   # csv: the column of labels; all others must hold numbers
+# classes = ["no", "yes"]   # csv, npz: the classes, or how many there are
+# low = 0.0             # csv, npz: bounds of the columns, known without looking at the data
+# high = 100.0
+public_share = 0.2      # set aside to measure accuracy, and so NOT protected; leave it out
+                        # to protect all records and see no accuracy
+# public_test = true    # the same for the test part of data that has one
+
+[model]
+kind = "mlp"            # or "linear", "cnn", "resnet9", "features", "my_module:my_factory"
+hidden = 32
+# width = 64            # resnet9: channels of its first layer
+# extractor = "scattering"  # features: what makes them, frozen; or "random", "my_module:make"
+
+[budget]
+kind = "filter"         # never passes epsilon; "odometer" reads it (leave epsilon out)
+epsilon = 4.0
+delta = 1e-5            # well below one over the number of records
+# menu = false          # do not price beforehand what the run can ask for: more noise
+# kind = "ledger"       # a budget that others spend from too; leave epsilon and delta out
+# ledger = "sqlite:///budgets.db"
+# name = "patients"
+
+[training]
+epochs = 30
+batch_size = 256
+# noise_multiplier = 4.0    # left out: the least with which the budget lasts for the epochs
+max_grad_norm = 1.0
+learning_rate = 0.2
+momentum = 0.9
+# physical_batch_size = 64  # if memory is short
+# grad_sampling = "onepass" # or Opacus' "hooks", "ghost", "ew"
+# seed = 1              # repeatable, and so NOT private
+
+# [policy]              # save budget while learning is easy
+# kind = "adapt_noise"  # or "adapt_batch", "lower_noise"
+# step = 0.5
+# every = 5
+# horizon = 5
+# levels = 6            # adapt_noise: how many times noise may be added
+# start = 8.0           # lower_noise: what it begins with; leave training.noise_multiplier out
+# minimum = 16          # adapt_batch: the smallest batch; lower_noise: the least noise
+
+# [stop]                # end early
+# target = 0.95         # share of the training records that is right
+# patience = 3          # readings without a rise
+# every = 5
+
+# [signal]              # what policy and stop read; each reading is paid for
+# kind = "correct_count"    # or "mean_loss"
+# noise_multiplier = 30.0
+# bound = 5.0           # mean_loss: the largest loss that counts
+# public = true         # read the public records, exactly and at no cost
+
+[output]
+folder = "run"          # must be new
+"""
