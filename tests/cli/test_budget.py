@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 import dosimeter as dm
 from dosimeter.cli.app import app
-from dosimeter.cli.costs import cost_from, in_words
 from dosimeter.cli.outcome import ExitCode
 from dosimeter.cli.tables import bar
 from dosimeter.ledger import Ledger
@@ -149,26 +148,11 @@ class TestCosts:
         if option in ("--gaussian", "--laplace", "--sampled-gaussian", "--pure"):
             assert f"{option[2:]} {value.removesuffix('.0')}" in run("history", "b").output
 
-    def test_a_relation_is_said_in_words(self) -> None:
-        swapped = dm.Gaussian(20.0, neighbours=dm.Neighbours.REPLACE_ONE_RECORD)
-        relation = {"neighbours": str(swapped.neighbours)}
-        assert cost_from({"gaussian": "20"}, **relation) == swapped
-        plain = {"kind": "gaussian", "noise_multiplier": 20, **relation}
-        assert cost_from({"cost": json.dumps(plain)}) == swapped
-        assert in_words(plain) == "gaussian 20, replace one record"
-        with pytest.raises(ValueError, match="--neighbours must not come with --cost"):
-            cost_from({"cost": json.dumps(plain)}, **relation)
-        with pytest.raises(ValueError, match="without the gain from sampling"):
-            cost_from({"sampled_gaussian": "0.1,20"}, **relation)
-
     @pytest.mark.usefixtures("patients")
     @pytest.mark.parametrize(
         "options",
         [
             [],
-            ["--gaussian", "20", "--neighbours", "strangers"],
-            ["--gaussian", "20", "--neighbours", ""],
-            ["--cost", '{"kind":"gaussian","noise_multiplier":20,"neighbours":"strangers"}'],
             ["--gaussian", "1", "--laplace", "1"],
             ["--gaussian", "nan"],
             ["--gaussian", "x"],

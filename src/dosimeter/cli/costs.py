@@ -15,7 +15,7 @@ from dosimeter.cli.outcome import Command
 from dosimeter.rounding import exact
 
 if TYPE_CHECKING:
-    from dosimeter.rdp import Cost, Neighbours
+    from dosimeter.rdp import Cost
 
 _GIVEN = "dosimeter.cli.costs"
 _EXAMPLE = """'{"kind": "gaussian", "noise_multiplier": 20}'"""
@@ -40,14 +40,11 @@ def given_cost(context: typer.Context) -> Cost:
     Raises:
         ValueError: None or several were given, or one that describes no cost.
     """
-    options = dict(context.meta.get(_GIVEN, {}))
-    neighbours = options.pop("neighbours", None)
-    return cost_from(options, neighbours)
+    return cost_from(context.meta.get(_GIVEN, {}))
 
 
-def cost_from(options: Mapping[str, str | None], neighbours: str | None = None) -> Cost:
-    """The cost that exactly one of the options describes, of a relation in words."""
-    from dosimeter.rdp import Neighbours
+def cost_from(options: Mapping[str, str | None]) -> Cost:
+    """The cost that exactly one of the options describes."""
     from dosimeter.rdp.plain import from_plain
 
     given = {name: text for name, text in options.items() if text is not None}
@@ -55,18 +52,17 @@ def cost_from(options: Mapping[str, str | None], neighbours: str | None = None) 
         got = _dashed(given) or "none"
         raise ValueError(f"cost must be given by exactly one of {_dashed(options)}, got {got}")
     ((name, text),) = given.items()
-    if name != "cost":
-        said = neighbours if neighbours is not None else str(Neighbours.ADD_REMOVE_RECORD)
-        return _from_numbers(name, text, Neighbours.named(said))
-    if neighbours is not None:
-        raise ValueError(f"--neighbours must not come with --cost, which says it, got {text}")
-    try:
-        return from_plain(json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"--cost must be JSON such as {_EXAMPLE}, got {text}: {error}") from error
+    if name == "cost":
+        try:
+            return from_plain(json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"--cost must be JSON such as {_EXAMPLE}, got {text}: {error}"
+            ) from error
+    return _from_numbers(name, text)
 
 
-def _from_numbers(name: str, text: str, neighbours: Neighbours) -> Cost:
+def _from_numbers(name: str, text: str) -> Cost:
     from dosimeter.rdp.cost import parameters
 
     made = _mechanisms()[name]
@@ -78,9 +74,9 @@ def _from_numbers(name: str, text: str, neighbours: Neighbours) -> Cost:
     wanted = ",".join(names).upper()
     if not sum(names.values()) <= len(numbers) <= len(names):
         raise ValueError(f"{_dashed([name])} must be {wanted}, got {text!r}")
-    given: dict[str, Any] = dict(zip(names, numbers, strict=False))
     try:
-        return made(**given, neighbours=neighbours)
+        given: dict[str, Any] = dict(zip(names, numbers, strict=False))
+        return made(**given)
     except ValueError as error:
         if len(names) > 1:
             error.add_note(f"{_dashed([name])} takes {wanted} in this order")
@@ -120,7 +116,6 @@ def _params() -> list[Any]:
     about = {name: made.option for name, made in _mechanisms().items() if made.option is not None}
     rows = [(name, option.metavar, option.help) for name, option in about.items()]
     rows.append(("cost", "JSON", "A cost as JSON."))
-    rows.append(("neighbours", "RELATION", "If not add/remove one record."))
     command.__annotations__ = {
         name: Annotated[
             str | None, typer.Option(metavar=metavar, help=text, callback=kept, expose_value=False)
