@@ -25,10 +25,11 @@ from torch import nn
 import dosimeter as dm
 from benchmarks.measure import Result
 from benchmarks.training import network
+from dosimeter.accounting import Account, Terms
 from dosimeter.ledger import Budget, Ledger, book
-from dosimeter.ledger.accounts import parameters_row, write_sums
+from dosimeter.ledger.accounts import terms_row, write_position
 from dosimeter.ledger.records import Entry, Kind, digest, written
-from dosimeter.ledger.schema import place
+from dosimeter.ledger.stores.schema import place
 
 COST = dm.SampledGaussian(sample_rate=0.001, noise_multiplier=8.0)
 CLIENTS = 8
@@ -234,14 +235,13 @@ def _by_hand(url: str, row: int = 0) -> Iterator[tuple[Work, Any]]:
 
 def _fill(ledger: Ledger, name: str, entries: int) -> None:
     """A budget whose journal has that many entries, written past the ledger for speed."""
-    account = dm.Filter(8.0, 1e-6)
-    account.spend(COST, entries)
-    key, body = parameters_row(account)
+    account = Account.open(Terms.of_filter(8.0, 1e-6)).after(COST, entries)
+    key, body = terms_row(account.terms)
     store = ledger._desk.store
     with store.writing() as transaction:
         lines = _lines(name, entries, json.loads(body), account.epsilon)
         balance = book.insert(
-            transaction, [next(lines)], key, body, write_sums(account.tally), closed=False
+            transaction, [next(lines)], key, body, write_position(account), closed=False
         )
         values: list[tuple[Any, ...]] = []
         for line in lines:

@@ -56,6 +56,38 @@ def test_dependencies_point_one_way(folder):
                 assert parts[1] in MAY_IMPORT[folder], f"{path.name} imports {module}"
 
 
+def package(module):
+    """The innermost folder that a module stands in."""
+    here, names = SOURCE, []
+    for part in module.split(".")[1:]:
+        if not (here / part).is_dir():
+            break
+        here, names = here / part, [*names, part]
+    return ".".join(names)
+
+
+def test_no_folder_imports_what_imports_it():
+    """Folders in folders too; an `__init__` only hands on what its folder holds."""
+    arrows = {}
+    for path in SOURCE.rglob("*.py"):
+        here = ".".join(path.parent.relative_to(SOURCE).parts)
+        if here and path.name != "__init__.py":
+            found = {
+                package(module) for module in imported(path) if module.startswith("dosimeter.")
+            }
+            arrows.setdefault(here, set()).update(found - {here, ""})
+
+    def reached(folder, seen):
+        for other in arrows.get(folder, ()):
+            if other not in seen:
+                seen.add(other)
+                reached(other, seen)
+        return seen
+
+    circles = sorted(folder for folder in arrows if folder in reached(folder, set()))
+    assert circles == []
+
+
 def test_import_loads_nothing_heavy():
     heavy = {"torch", "opacus", "matplotlib", "psycopg", "sqlalchemy", "typer", "rich", "scipy"}
     heavy |= {"numpy"}

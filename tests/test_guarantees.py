@@ -169,7 +169,6 @@ CLASSIC = {
     "basic": (classic.BasicComposition(delta=DELTA), PURE),
     "advanced": (classic.AdvancedComposition(delta=DELTA), PURE),
     "Rogers filter": (classic.RogersFilter(50.0, DELTA), PURE),
-    "Rogers odometer": (classic.RogersOdometer(DELTA, dataset_size=1000), PURE),
     "Rényi, tight": (classic.RdpComposition(delta=DELTA), SPENT),
     "Rényi, tail": (
         classic.RdpComposition(delta=DELTA, conversion=classic.Conversion.TAIL),
@@ -192,11 +191,8 @@ class TestClassic:
         if teeth:
             assert not holds(spent, teeth * rule.epsilon)
 
-    @pytest.mark.parametrize(
-        "rule", [classic.LecuyerOdometer(1e-3), classic.RogersOdometer(1e-3, dataset_size=1000)]
-    )
-    def test_anytime_rules_hold_at_the_worst_moment(self, rule):
-        read = []
+    def test_an_anytime_rule_holds_at_the_worst_moment(self):
+        rule, read = classic.LecuyerOdometer(1e-3), []
         for _ in range(20):
             rule.spend(dm.PureDp(0.2), 3)
             read.append(rule.epsilon)

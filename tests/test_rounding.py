@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dosimeter as dm
-from dosimeter.accounting.guarantee import OdometerGuarantee
+from dosimeter.accounting.guarantee import Guarantee
 from dosimeter.rounding import at_least, at_most, exact, shortened
 
 FINITE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
@@ -48,7 +48,7 @@ def test_what_is_no_number_is_no_bound():
 @example(1.2345678901234567)
 @example(12345.678901234567)
 def test_a_reading_in_a_guarantee_is_shortened_upward_in_both_places(epsilon):
-    reading = OdometerGuarantee(epsilon, 1.25e-06, ("x",))
+    reading = Guarantee(kind="odometer", epsilon=epsilon, delta=1.25e-06, menu=True)
     said = shortened(str(reading))
     first, second = re.search(r"\((\S+), 1\.25e-06\)-DP.*e\^(\S+) Q", said).groups()
     assert first == second

@@ -272,3 +272,46 @@ def test_the_formal_guarantee_is_short_for_people_and_whole_for_programs() -> No
     (said,) = re.findall(r"guarantee +ex-post \((\S+), 1e-06\)-DP", run("show", "o").output)
     assert len(said) <= 5 < len(repr(whole["epsilon"]))
     assert float(said) >= whole["epsilon"]
+
+
+class TestMenus:
+    def test_a_declared_mechanism_is_bought_from_the_menu(self) -> None:
+        menu = ["--menu", "gaussian 50", "--menu", '{"kind": "gaussian", "noise_multiplier": 80}']
+        made = run("create", "scans", "--epsilon", "1", "--delta", "1e-6", *menu)
+        assert "pricing the menu" in made.stderr
+        run("create", "plain", "--epsilon", "1", "--delta", "1e-6")
+        for name in ("scans", "plain"):
+            run("spend", name, "--gaussian", "50")
+        said = {name: json.loads(run("show", name, "--json").output) for name in ("scans", "plain")}
+        assert said["scans"]["affordable"] > 1.1 * said["plain"]["affordable"]
+        assert "the menu was declared" in said["scans"]["guarantee"]
+        assert "all 2 entries fit" in run("verify", "scans").output
+
+    @pytest.mark.parametrize(
+        ("item", "said"),
+        [
+            ("gausian 50", "mechanisms: gaussian"),
+            ("gaussian", "NOISE_MULTIPLIER"),
+            ("gaussian 50,1", "NOISE_MULTIPLIER"),
+            ("{", "must be JSON"),
+            ("zcdp 0.1", "loss distribution"),
+        ],
+    )
+    def test_what_cannot_be_declared_is_said(self, item: str, said: str) -> None:
+        wanted = ["--epsilon", "1", "--delta", "1e-6", "--menu", item]
+        refused = run("create", "scans", *wanted, code=ExitCode.USAGE)
+        assert said in refused.stderr
+        assert "scans" not in run("list").output
+
+
+class TestNeighbours:
+    def test_a_budget_and_its_spends_state_the_same_relation(self) -> None:
+        users = ["--neighbours", "add/remove one user"]
+        run("create", "users", "--epsilon", "1", "--delta", "1e-6", *users)
+        refused = run("spend", "users", "--gaussian", "50", code=ExitCode.USAGE)
+        assert "add/remove one user" in refused.stderr
+        run("spend", "users", "--gaussian", "50", *users)
+        assert "add/remove one user" in run("show", "users").output
+        unknown = ["--neighbours", "someone"]
+        wrong = run("spend", "users", "--gaussian", "50", *unknown, code=ExitCode.USAGE)
+        assert "'replace one record'" in wrong.stderr

@@ -142,7 +142,7 @@ def folder(tmp_path, monkeypatch):
     with Ledger.open("budgets.db") as ledger:
         ledger.create("patients", epsilon=1.0, delta=1e-6)
         ledger.create_odometer("clicks", delta=1e-6)
-        ledger.close("clicks")
+        ledger["clicks"].close()
     return tmp_path
 
 

@@ -19,10 +19,12 @@ import dosimeter as dm
 from dosimeter.ledger import BudgetExists, Ledger, LedgerUnavailable
 
 COST = dm.Gaussian(20)
+MENU = [COST, dm.Gaussian(40)]
 
 
 def race(url: str, names: list[str], clients: int) -> None:
     """Every client spends, together in all the budgets named, until it is refused."""
+    warm(url, names)
     ready, go = os.pipe(), os.pipe()
     children = [fork_racer(url, names, number, ready, go) for number in range(clients)]
     os.close(go[0])
@@ -35,6 +37,13 @@ def race(url: str, names: list[str], clients: int) -> None:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status:
             sys.exit(status)
+
+
+def warm(url: str, names: list[str]) -> None:
+    """Confirms the menus of the budgets once, before the clients are forked."""
+    with Ledger.open(url) as ledger:
+        for name in names:
+            ledger[name].statement()
 
 
 def fork_racer(
@@ -64,6 +73,7 @@ def fork_racer(
 
 def load(url: str, log: str, clients: int) -> None:
     """Clients that spend with numbered keys, log what was acknowledged, and never give up."""
+    warm(url, ["load"])
     for number in range(clients):
         if os.fork() == 0:
             spend_for_ever(url, f"{log}.{number}", number)
@@ -92,12 +102,12 @@ def spend_for_ever(url: str, log: str, number: int) -> None:
     os._exit(0)
 
 
-def create(url: str, names: list[str], epsilon: float) -> None:
+def create(url: str, names: list[str], epsilon: float, menu: list[dm.Cost] | None = None) -> None:
     """Makes budgets unless they are there."""
     with Ledger.open(url) as ledger:
         for name in names:
             try:
-                ledger.create(name, epsilon=epsilon, delta=1e-6)
+                ledger.create(name, epsilon=epsilon, delta=1e-6, menu=menu)
             except BudgetExists:
                 pass
 

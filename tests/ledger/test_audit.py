@@ -19,9 +19,14 @@ from ledger import raw
 COLUMNS = [raw.SEQUENCE, "key", "reference", "hash", "body"]
 
 
-@pytest.fixture
-def receipts(ledger: Ledger, url: str) -> list[Receipt]:
-    budget = ledger.create("patients", epsilon=3.0, delta=1e-6, purpose="trial", actor="ada")
+MENU = [dm.SampledGaussian(0.01, 1.0), *(dm.Gaussian(20 + i) for i in range(3))]
+
+
+@pytest.fixture(params=[None, MENU], ids=["sums", "menu"])
+def receipts(ledger: Ledger, url: str, request: pytest.FixtureRequest) -> list[Receipt]:
+    menu = request.param
+    note = {"purpose": "trial", "actor": "ada"}
+    budget = ledger.create("patients", epsilon=3.0, delta=1e-6, menu=menu, **note)
     made = [
         budget.spend(dm.Gaussian(20 + i), 2, key=f"k{i}", purpose=f"query {i}", actor="ada")
         for i in range(3)

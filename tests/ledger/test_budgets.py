@@ -103,6 +103,21 @@ class TestCreation:
         assert ledger["planned"].guarantee() == expected.guarantee()
 
 
+def test_a_budget_keeps_its_relation(ledger: Ledger, open_ledger: Callable[..., Ledger]) -> None:
+    relation = dm.Neighbours.ADD_REMOVE_USER
+    ledger.create("users", epsilon=1.0, delta=1e-6, neighbours=relation)
+    ledger.create_odometer("clicks", delta=1e-6, neighbours=relation)
+    ledger.create_blocks("days", ["1", "2"], 1.0, 1e-6, neighbours=relation)
+    for name in ("users", "clicks", "days/2"):
+        budget = open_ledger()[name]
+        assert budget.guarantee().neighbours is relation
+        with pytest.raises(ValueError, match="add/remove one user"):
+            budget.spend(dm.Gaussian(20))
+        budget.spend(dm.Gaussian(20, neighbours=relation))
+        assert ledger.verify(name).ok
+        assert budget.statement().entries == 2
+
+
 class TestBlocks:
     def test_blocks_are_budgets_of_their_own(self, ledger: Ledger) -> None:
         blocks = ledger.create_blocks("visits", ["jan", "feb"], epsilon=1.0, delta=1e-6)
@@ -126,7 +141,7 @@ class TestClosing:
     def test_a_closed_budget_is_readable_and_spends_no_more(self, ledger: Ledger, url: str) -> None:
         budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
         receipt = budget.spend(dm.Gaussian(20), key="first")
-        ledger.close("patients", purpose="study over", actor="lead")
+        ledger["patients"].close(purpose="study over", actor="lead")
         before = raw.everything(url)
         with pytest.raises(BudgetClosed, match="'patients'"):
             budget.spend(dm.Gaussian(20))
@@ -134,7 +149,7 @@ class TestClosing:
             budget.reserve(dm.Gaussian(20), 5)
         assert not budget.admits(dm.Gaussian(1000))
         assert budget.affordable(dm.Gaussian(1000)) == 0
-        ledger.close("patients")
+        ledger["patients"].close()
         assert raw.everything(url) == before
         assert budget.closed
         assert budget.epsilon == receipt.epsilon

@@ -24,6 +24,7 @@ from ledger import clients
 from ledger.servers import Postgres
 
 RACERS = 16
+LIMIT = 30.0
 
 
 def run_race(url: str, names: list[str], racers: int = RACERS) -> list[tuple[str, int, str]]:
@@ -33,12 +34,15 @@ def run_race(url: str, names: list[str], racers: int = RACERS) -> list[tuple[str
     return [tuple(json.loads(line)) for line in output.splitlines()]
 
 
-def race_and_check(url: str, repeat: int) -> int:
+MENUS = pytest.mark.parametrize("menu", [None, clients.MENU], ids=["sums", "menu"])
+
+
+def race_and_check(url: str, repeat: int, menu: list[dm.Cost] | None) -> int:
     """Races for one budget; the number of spends that were affordable and were made."""
     name = f"race {repeat}"
     with Ledger.open(url) as ledger:
-        budget = ledger.create(name, epsilon=1.0, delta=1e-6)
-        affordable = dm.Filter(1.0, 1e-6).affordable(clients.COST)
+        budget = ledger.create(name, epsilon=1.0, delta=1e-6, menu=menu)
+        affordable = dm.Filter(1.0, 1e-6, menu=menu).affordable(clients.COST)
         # Leaves a dozen units for the sixteen to race for.
         budget.spend(clients.COST, affordable - 12)
         receipts = run_race(url, [name])
@@ -56,26 +60,37 @@ def race_and_check(url: str, repeat: int) -> int:
 
 
 class TestRaces:
-    @pytest.mark.parametrize("repeat", range(1))
-    def test_exactly_the_affordable_number_succeed(self, url: str, repeat: int) -> None:
-        assert race_and_check(url, repeat) > 12
+    @MENUS
+    def test_exactly_the_affordable_number_succeed(
+        self, url: str, menu: list[dm.Cost] | None
+    ) -> None:
+        assert race_and_check(url, 0, menu) > 12
 
+    @MENUS
     @pytest.mark.slow
-    def test_exactly_the_affordable_number_succeed_fifty_times(self, url: str) -> None:
+    def test_exactly_the_affordable_number_succeed_fifty_times(
+        self, url: str, menu: list[dm.Cost] | None
+    ) -> None:
         for repeat in range(50):
-            race_and_check(url, repeat)
+            race_and_check(url, repeat, menu)
 
-    def test_spends_in_several_budgets_do_not_deadlock(self, url: str) -> None:
+    @MENUS
+    def test_spends_in_several_budgets_do_not_deadlock(
+        self, url: str, menu: list[dm.Cost] | None
+    ) -> None:
         names = ["a", "b", "c"]
-        clients.create(url, names, 0.6)
-        affordable = dm.Filter(0.6, 1e-6).affordable(clients.COST)
+        clients.create(url, names, 0.6, menu)
+        affordable = dm.Filter(0.6, 1e-6, menu=menu).affordable(clients.COST)
         receipts = run_race(url, names, racers=6)
         assert Counter(name for name, _, _ in receipts) == dict.fromkeys(names, affordable)
         with Ledger.open(url) as ledger:
             assert all(ledger.verify(name).ok for name in names)
 
-    def test_threads_of_one_client_share_it(self, ledger: Ledger) -> None:
-        budget = ledger.create("t", epsilon=1.0, delta=1e-6)
+    @MENUS
+    def test_threads_of_one_client_share_it(
+        self, ledger: Ledger, menu: list[dm.Cost] | None
+    ) -> None:
+        budget = ledger.create("t", epsilon=1.0, delta=1e-6, menu=menu)
         affordable = budget.affordable(clients.COST)
         receipts: list[int] = []
 
@@ -174,14 +189,14 @@ def check_after_kills(url: str, log: Path, number: int = 2) -> tuple[int, int]:
         assert len(receipts) <= len(spends) <= len(receipts) + number
         found = ledger.verify("load")
         assert found.ok, found
-        assert found.epsilon <= 1000
+        assert found.epsilon <= LIMIT
     return len(receipts), len(spends)
 
 
-def kill_clients(url: str, log: Path, times: int) -> tuple[int, int]:
+def kill_clients(url: str, log: Path, times: int, menu: list[dm.Cost] | None) -> tuple[int, int]:
     """Kills clients in the middle of spends, again and again."""
     rng = random.Random(times)
-    clients.create(url, ["load"], 1000.0)
+    clients.create(url, ["load"], LIMIT, menu)
     for _ in range(times):
         before = len(acknowledged(log))
         with loaded(url, log):
@@ -191,10 +206,12 @@ def kill_clients(url: str, log: Path, times: int) -> tuple[int, int]:
     return check_after_kills(url, log)
 
 
-def kill_server(server: Postgres, url: str, log: Path, times: int) -> tuple[int, int]:
+def kill_server(
+    server: Postgres, url: str, log: Path, times: int, menu: list[dm.Cost] | None
+) -> tuple[int, int]:
     """Kills the server under load, again and again."""
     rng = random.Random(times)
-    clients.create(url, ["load"], 1000.0)
+    clients.create(url, ["load"], LIMIT, menu)
     with loaded(url, log):
         for _ in range(times):
             before = len(acknowledged(log))
@@ -222,27 +239,39 @@ def own_server(mortal: Postgres) -> Postgres:
 
 
 class TestKills:
-    def test_clients(self, url: str, tmp_path: Path) -> None:
-        kill_clients(url, tmp_path / "log", 3)
+    @MENUS
+    def test_clients(self, url: str, tmp_path: Path, menu: list[dm.Cost] | None) -> None:
+        kill_clients(url, tmp_path / "log", 3, menu)
 
-    def test_the_server(self, own_server: Postgres, tmp_path: Path) -> None:
-        kill_server(own_server, own_server.fresh_url(), tmp_path / "log", 2)
+    @MENUS
+    def test_the_server(
+        self, own_server: Postgres, tmp_path: Path, menu: list[dm.Cost] | None
+    ) -> None:
+        kill_server(own_server, own_server.fresh_url(), tmp_path / "log", 2, menu)
 
+    @MENUS
     @pytest.mark.slow
     def test_clients_a_hundred_times(
-        self, url: str, tmp_path: Path, record_property: Callable[[str, object], None]
+        self,
+        url: str,
+        tmp_path: Path,
+        menu: list[dm.Cost] | None,
+        record_property: Callable[[str, object], None],
     ) -> None:
-        record_property("receipts, entries", kill_clients(url, tmp_path / "log", 100))
+        record_property("receipts, entries", kill_clients(url, tmp_path / "log", 100, menu))
 
+    @MENUS
     @pytest.mark.slow
     def test_the_server_a_hundred_times(
         self,
         own_server: Postgres,
         tmp_path: Path,
+        menu: list[dm.Cost] | None,
         record_property: Callable[[str, object], None],
     ) -> None:
         url = own_server.fresh_url()
-        record_property("receipts, entries", kill_server(own_server, url, tmp_path / "log", 100))
+        done = kill_server(own_server, url, tmp_path / "log", 100, menu)
+        record_property("receipts, entries", done)
 
     def test_a_reservation_is_lost_with_its_process(self, ledger: Ledger, url: str) -> None:
         budget = ledger.create("r", epsilon=1.0, delta=1e-6)

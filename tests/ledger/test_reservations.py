@@ -157,10 +157,26 @@ class TestBuffered:
         kinds = [(entry.kind, entry.count) for entry in budget.history()[1:]]
         assert kinds == [
             (Kind.RESERVE, 10),
-            (Kind.COMMIT, 4),
             (Kind.RESERVE, 10),
-            (Kind.COMMIT, 1),
+            (Kind.COMMIT, 4),
             (Kind.RESERVE, 12),
+            (Kind.COMMIT, 1),
             (Kind.COMMIT, 12),
         ]
         assert ledger.verify("patients").ok
+
+    def test_a_refusal_leaves_the_reservation_at_hand(self, budget: Budget) -> None:
+        with budget.buffered(block=10) as gate:
+            gate.spend(STEP)
+            entries = budget.statement().entries
+            with pytest.raises(dm.BudgetExceeded):
+                gate.spend(dm.Gaussian(0.1))
+            gate.spend(STEP, 9)
+            assert budget.statement().entries == entries
+
+    @pytest.mark.parametrize("count", [0, -1, True, 1.0])
+    def test_a_count_that_is_none_reserves_nothing(self, budget: Budget, count: object) -> None:
+        gate = budget.buffered(block=10)
+        with pytest.raises((TypeError, ValueError), match="count must"):
+            gate.spend(STEP, count)  # type: ignore[arg-type]
+        assert budget.epsilon == 0

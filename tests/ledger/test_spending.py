@@ -253,7 +253,7 @@ class TestSeveralAtOnce:
 
     def test_closed_or_unknown_parts_stop_the_whole(self, ledger: Ledger, url: str) -> None:
         ledger.create_blocks("day", ["1", "2"], epsilon=1.0, delta=1e-6)
-        ledger.close("day/2")
+        ledger["day/2"].close()
         before = raw.everything(url)
         for other in ("day/2", "day/9"):
             with pytest.raises(dm.DosimeterError, match=other):

@@ -7,7 +7,6 @@ import pytest
 
 import dosimeter as dm
 from dosimeter.accounting.priced import verify
-from dosimeter.accounting.priced.counter import Counter
 from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.accounting.priced.menu import make_menu
 from dosimeter.attack import FiniteMechanism
@@ -86,11 +85,11 @@ def test_menus_are_for_one_relation():
 
 
 def test_the_last_digits_do_not_hide_another_relation():
-    counter = Counter(Menu(1.0, 1e-6, 1, (Item(dm.Gaussian(20.0, neighbours=USER), 1, 1),)))
+    menu = Menu(1.0, 1e-6, 1, (Item(dm.Gaussian(20.0, neighbours=USER), 1, 1),))
     near = math.nextafter(20.0, 21.0)
-    assert counter.item(dm.Gaussian(near, neighbours=USER)) is not None
+    assert menu.item(menu.declared(dm.Gaussian(near, neighbours=USER))) is not None
     for cost in (dm.Gaussian(20.0), dm.Gaussian(near), dm.Gaussian(near, neighbours=SWAP)):
-        assert counter.item(cost) is None
+        assert menu.item(menu.declared(cost)) is None
 
 
 def test_a_menu_is_worth_the_same_in_every_relation():

@@ -131,7 +131,7 @@ def test_a_used_up_ledger_is_refused_by_its_name(tmp_path):
     url = f"sqlite:///{tmp_path / 'budgets.db'}"
     with Ledger.open(url) as ledger:
         ledger.create("p", 1.0, 1e-6)
-        ledger.close("p")
+        ledger["p"].close()
     budget = {"kind": "ledger", "epsilon": None, "delta": None, "ledger": url, "name": "p"}
     asked = config(budget=budget)
     with opened(asked) as account, pytest.raises(ValueError, match=r"budget\.name must pay"):

@@ -1,166 +1,287 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Account: what a filter and an odometer share.
+"""Account: the terms, and where everything spent so far has brought the potentials.
 
-A mixture fixed at the start, a cap on failures fixed at the start, and a running tally
-behind one lock.
+A frozen value. `after` gives the account after a spend or the refusal, and everything that
+holds a budget folds this one function: a `Filter` and an `Odometer` behind a lock, a ledger
+from row to row, an audit over a journal.
+
+The OR-lemma (docs/prices.md) lives here and nowhere else: potentials whose deltas add up to
+delta may stand side by side, and whichever vouches for a spend is enough, provided that every
+potential is charged for every run that any of them vouched for, used or not, or is dropped for
+good. Runs of a bundle that were charged and not yet run are prepaid.
 """
 
 from __future__ import annotations
 
-import secrets
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from dosimeter import arguments
 from dosimeter.accounting import state as saved
-from dosimeter.accounting.mixture import Mixture, Root
-from dosimeter.accounting.tally import Tally
-from dosimeter.errors import StateError
-from dosimeter.rdp import Orders
-from dosimeter.rdp.cost import UP
-from dosimeter.rdp.orders import FloatArray
-from dosimeter.rounding import at_most, exact
+from dosimeter.accounting.guarantee import Guarantee, Standing
+from dosimeter.accounting.potential import Potential
+from dosimeter.accounting.priced.quanta import Quanta
+from dosimeter.accounting.sums import Sums
+from dosimeter.accounting.tally import Tally, charge
+from dosimeter.accounting.terms import Terms
+from dosimeter.errors import BudgetExceeded, StateError
+from dosimeter.rdp import Cost
+
+_TOLERANCE = 1e-7
+"""Spends are admitted by bounds that may be this much finer than a fresh solve."""
 
 
 class Account:
-    """The parameters and the tally of a gate; parameters never change."""
+    """Terms and the potentials that still hold; never changed, only followed by another.
+
+    Attributes:
+        terms: What is fixed.
+        potentials: The proofs that still stand, the tightest first and the mixture last.
+        prepaid: Runs that every potential was charged for and that were not yet asked for.
+    """
+
+    __slots__ = ("potentials", "prepaid", "terms")
 
     def __init__(
-        self,
-        orders: Iterable[float],
-        weights: Sequence[float] | FloatArray,
-        delta: float,
-        approx_delta: float,
-        *,
-        share: float = 1.0,
+        self, terms: Terms, potentials: tuple[Potential, ...], prepaid: Mapping[Cost, int]
     ) -> None:
-        self._delta = arguments.open_unit("delta", delta)
-        self._mixture = Mixture(orders, weights, self._delta * share)
-        self._approx_delta = arguments.non_negative("approx_delta", approx_delta)
-        if not self.total_delta < 1:
-            raise ValueError(f"approx_delta must leave delta below 1, got {approx_delta!r}")
-        self._lock = threading.RLock()
-        self._tally = Tally.nothing(self.orders)
-        self._reported = 0.0
-        self._root: Root | None = None
-        self._read: Tally | None = None
-        self._mark: tuple[str, Tally | None, Mapping[str, Any]] = ("", None, {})
+        self.terms = terms
+        self.potentials = potentials
+        self.prepaid = prepaid
+
+    @classmethod
+    def open(cls, terms: Terms) -> Account:
+        """The account before the first spend."""
+        sums = _sums(terms, Tally.nothing(terms.mixture.orders))
+        if terms.menu is None:
+            return cls(terms, (sums,), {})
+        return cls(terms, (Quanta(terms.menu, terms.menu.quanta, terms.readings), sums), {})
+
+    def after(self, cost: Cost, count: int = 1) -> Account:
+        """The account once `count` runs of `cost` are spent.
+
+        Raises:
+            BudgetExceeded: No potential vouches for them.
+        """
+        cost, count = self._checked(cost, count)
+        after = self._after(cost, count)
+        if after is None:
+            raise self._refusal(cost, count)
+        return after
+
+    def admits(self, cost: Cost, count: int = 1) -> bool:
+        """Whether there is an account after such a spend."""
+        return self._after(*self._checked(cost, count)) is not None
+
+    def released(self, cost: Cost, count: int) -> Account:
+        """The account once runs that were spent, and will never be run, are given back.
+
+        Where a potential takes nothing back they are prepaid again.
+        """
+        cost, count = self._checked(cost, count)
+        without = [potential.released(cost, count) for potential in self.potentials]
+        kept = tuple(potential for potential in without if potential is not None)
+        if len(kept) == len(self.potentials):
+            return Account(self.terms, kept, self.prepaid)
+        prepaid = {**self.prepaid, cost: self.prepaid.get(cost, 0) + count}
+        return Account(self.terms, self.potentials, prepaid)
 
     @property
-    def delta(self) -> float:
-        """The delta of the guarantee apart from `approx_delta`, fixed at the start."""
-        return self._delta
+    def sums(self) -> Sums:
+        """The mixture's potential, which is never dropped."""
+        last = self.potentials[-1]
+        assert isinstance(last, Sums)
+        return last
 
     @property
-    def approx_delta(self) -> float:
-        """Cap on the summed delta of costs that have one, fixed at the start."""
-        return self._approx_delta
-
-    @property
-    def total_delta(self) -> float:
-        """delta + approx_delta, the delta of the guarantee."""
-        return (self.delta + self._approx_delta) * UP if self._approx_delta else self.delta
-
-    @property
-    def orders(self) -> Orders:
-        """The grid of orders, fixed at the start."""
-        return self._mixture.orders
-
-    @property
-    def weights(self) -> FloatArray:
-        """The weight of each order, fixed at the start, read-only."""
-        return self._mixture.weights
-
-    @property
-    def tally(self) -> Tally:
-        """The running sum of everything spent, rounded up; read-only."""
-        with self._lock:
-            self._tally.rdp.flags.writeable = False
-            return self._tally
+    def quanta(self) -> Quanta | None:
+        """The menu's potential; None without a menu or once it has ended."""
+        first = self.potentials[0]
+        return first if isinstance(first, Quanta) else None
 
     @property
     def epsilon(self) -> float:
-        """Epsilon spent so far, rounded up; it never falls."""
-        with self._lock:
-            if self._read is not self._tally:
-                mixed, self._root = self._mixture.solve(self._tally.rdp, self._root)
-                # The loss never passes the pure total, so its minimum needs no weight.
-                value = min(mixed, self._tally.pure_epsilon)
-                self._reported = max(self._reported, value)
-                self._read = self._tally
-            return self._reported
+        """Epsilon spent so far, rounded up; it never falls and never passes the limit."""
+        # Whatever was admitted is certified to be within the limit, and more finely than
+        # the last digits of a fresh solve.
+        return min(self.terms.limit, *(potential.reading for potential in self.potentials))
+
+    @property
+    def limit(self) -> float:
+        """The epsilon never to be passed; infinite for an odometer."""
+        return self.terms.limit
+
+    @property
+    def remaining(self) -> float:
+        """How far epsilon is from the limit, rounded down.
+
+        While a menu is open, at least the share of the limit that its unsold quanta are: the
+        mixture beside it reaches the limit long before they are gone.
+        """
+        if self.limit == math.inf:
+            return math.inf
+        return max(potential.remaining(self.limit) for potential in self.potentials)
+
+    @property
+    def standing(self) -> Standing:
+        """Which potentials still hold."""
+        return Standing(menu=self.quanta is not None, mixture=self.sums.holds)
+
+    def affordable(self, cost: Cost) -> int:
+        """The largest count of `cost` that would be admitted now, at most 2**53."""
+        cost, _ = self._checked(cost, 1)
+        most = max(potential.most(cost) for potential in self.potentials)
+        return min(most + self.prepaid.get(cost, 0), arguments.MAX_COUNT)
+
+    def guarantee(self) -> Guarantee:
+        """What holds: for a filter whatever it ever admits, for an odometer if one stops now."""
+        terms = self.terms
+        return Guarantee(
+            kind=terms.kind,
+            epsilon=terms.limit if terms.kind == "filter" else self.epsilon,
+            delta=terms.total_delta,
+            neighbours=terms.neighbours,
+            menu=terms.menu is not None,
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """The terms and where the account stands, as plain JSON values."""
+        tally = self.sums.tally
+        plain = {
+            **self.terms.plain(),
+            "rdp": [saved.number(value) for value in tally.rdp.tolist()],
+            "pure_epsilon": saved.number(tally.pure_epsilon),
+            "spent_delta": tally.delta,
+        }
+        if self.terms.menu is not None:
+            plain["quanta_left"] = 0 if self.quanta is None else self.quanta.left
+            plain["prepaid"] = [self.prepaid.get(item.cost, 0) for item in self.terms.menu.items]
+            plain["menu_open"] = self.quanta is not None
+        return plain
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Account:
+        """The account that `plain` wrote.
+
+        Raises:
+            StateError: It is not one that terms and spends lead to.
+        """
+        try:
+            fixed = {name: value for name, value in plain.items() if name not in POSITION}
+            terms = Terms.from_plain(fixed)
+            tally = Tally(
+                saved.numbers("rdp", plain["rdp"]),
+                saved.one("pure_epsilon", plain["pure_epsilon"]),
+                saved.one("spent_delta", plain["spent_delta"]),
+            )
+            counts = None
+            if terms.menu is not None:
+                counts = plain["quanta_left"], plain["prepaid"], plain["menu_open"]
+            return cls.at(terms, tally, counts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"state must describe an account: {error}") from error
+
+    @classmethod
+    def at(
+        cls, terms: Terms, tally: Tally, counts: tuple[int, list[int], bool] | None = None
+    ) -> Account:
+        """The account of some terms at sums and, with a menu, at quanta and prepaid runs.
+
+        Raises:
+            StateError: They are beyond the terms.
+        """
+        if len(tally.rdp) != len(terms.mixture.orders):
+            wanted = len(terms.mixture.orders)
+            raise StateError(f"state rdp must hold {wanted} values, got {len(tally.rdp)}")
+        if not tally.delta <= terms.approx_delta:
+            raise StateError(f"state spent_delta must be within approx_delta, got {tally.delta!r}")
+        sums, (quanta, prepaid) = _sums(terms, tally), _counted(terms, counts)
+        if quanta is None and terms.limit < math.inf:
+            within = min(sums.tangent.epsilon, tally.pure_epsilon)
+            if not within <= terms.limit + _TOLERANCE * max(1.0, terms.limit):
+                raise StateError(f"state must be within its limit {terms.limit}, got {within}")
+        return cls(terms, (sums,) if quanta is None else (quanta, sums), prepaid)
+
+    def _after(self, cost: Cost, count: int) -> Account | None:
+        held = self.prepaid.get(cost, 0) if self.prepaid else 0
+        if count <= held:
+            return Account(self.terms, self.potentials, {**self.prepaid, cost: held - count})
+        wanted = count - held
+        for chosen in self.potentials:
+            sold = chosen.take(cost, wanted)
+            if sold is not None:
+                break
+        else:
+            return None
+        taken, runs = sold
+        # All runs are charged when they are bought: charging prepaid ones only when they are used
+        # would let a stranger in between be paid by one potential and them by another.
+        followed = [
+            taken if potential is chosen else potential.charged(cost, runs)
+            for potential in self.potentials
+        ]
+        left = runs - wanted
+        prepaid = {**self.prepaid, cost: left} if held or left else self.prepaid
+        standing = tuple(potential for potential in followed if potential is not None)
+        return Account(self.terms, standing, prepaid)
+
+    def _checked(self, cost: Cost, count: int) -> tuple[Cost, int]:
+        """The cost as the menu knows it, if there is one, and the count."""
+        count = arguments.count("count", count)
+        terms = self.terms
+        if getattr(cost, "neighbours", None) is not terms.neighbours:
+            charge(cost, count, terms.mixture.orders)  # says so if it is no cost
+            terms.require_relation(cost)
+        return cost if terms.menu is None else terms.menu.declared(cost), count
+
+    def _refusal(self, cost: Cost, count: int) -> BudgetExceeded:
+        wanted = count - self.prepaid.get(cost, 0)
+        reason = self.sums.shortage(cost, wanted)
+        if self.quanta is not None and not cost.delta:
+            reason = f"{self.quanta.shortage(cost, wanted)}, and by the mixture {reason}"
+        return BudgetExceeded(
+            cost=cost,
+            count=count,
+            spent=self.epsilon,
+            limit=self.limit,
+            affordable=self.affordable(cost),
+            reason=reason,
+        )
 
     def __reduce__(self) -> NoReturn:
-        """Also keeps copy.copy and copy.deepcopy from making a second budget."""
-        raise TypeError(
-            f"a {type(self).__name__} must not be copied or pickled: a copy would be a second "
-            "budget for the same data. Share this one, or move its state()."
-        )
-
-    def _failure_excess(self, tally: Tally) -> str | None:
-        """Why the failure probabilities of a tally pass their cap, or None if they do not."""
-        if tally.delta <= self._approx_delta:
-            return None
-        return (
-            f"the deltas of its costs would sum to {at_most(tally.delta)}, over "
-            f"approx_delta={exact(self._approx_delta)}, which was set when the gate was made"
-        )
-
-    def _state(self, kind: str, more: Mapping[str, Any]) -> saved.State:
-        with self._lock:
-            fields = {
-                "delta": self.delta,
-                "approx_delta": self._approx_delta,
-                "orders": list(self.orders),
-                "weights": self.weights.tolist(),
-                "rdp": [saved.number(value) for value in self._tally.rdp.tolist()],
-                "pure_epsilon": saved.number(self._tally.pure_epsilon),
-                "spent_delta": self._tally.delta,
-                "mark": self._marked(more),
-            }
-        return saved.seal(kind, {**fields, **more})
-
-    def _marked(self, more: Mapping[str, Any]) -> str:
-        """The same random text until the next spend: equal sums alone may be another gate's."""
-        mark, tally, before = self._mark
-        if tally is not self._tally or before != more:
-            mark = secrets.token_hex(16)
-            self._mark = (mark, self._tally, more)
-        return mark
-
-    def _restore(self, fields: Mapping[str, Any]) -> None:
-        """Takes over the tally of a state whose parameters this account was made from."""
-        rdp = saved.numbers("rdp", fields["rdp"])
-        if len(rdp) != len(self.orders):
-            raise StateError(f"state rdp must hold {len(self.orders)} values, got {len(rdp)}")
-        pure, delta = (
-            saved.numbers(name, [fields[name]])[0] for name in ("pure_epsilon", "spent_delta")
-        )
-        if not delta <= self._approx_delta:
-            raise StateError(f"state spent_delta must be within approx_delta, got {delta!r}")
-        self._tally = Tally(rdp, float(pure), float(delta))
-
-    def _keep_mark(self, fields: Mapping[str, Any]) -> None:
-        """Takes over the mark of a state that was restored whole."""
-        more = {name: value for name, value in fields.items() if name not in FIELDS | SEAL}
-        if "mark" in fields:  # states of the first releases have none
-            self._mark = (str(fields["mark"]), self._tally, more)
+        raise TypeError("an Account must not be copied or pickled: move its plain()")
 
 
-FIELDS = frozenset(
-    ["delta", "approx_delta", "orders", "weights", "rdp", "pure_epsilon", "spent_delta", "mark"]
+POSITION = frozenset(
+    ["rdp", "pure_epsilon", "spent_delta", "quanta_left", "prepaid", "menu_open", "mark"]
 )
-SEAL = frozenset(["kind", "version", "checksum"])
+"""The fields of a plain account that move; the others are its terms."""
 
 
-def largest(admits: Callable[[int], bool]) -> int:
-    """The largest count up to MAX_COUNT that a monotone rule admits, by doubling and halving."""
-    low, high = 0, 1
-    while high <= arguments.MAX_COUNT and admits(high):
-        low, high = high, 2 * high
-    high = min(high, arguments.MAX_COUNT + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if admits(middle) else (low, middle)
-    return low
+def _sums(terms: Terms, tally: Tally) -> Sums:
+    return Sums(terms.mixture, terms.limit, terms.approx_delta, tally)
+
+
+def _counted(
+    terms: Terms, counts: tuple[int, list[int], bool] | None
+) -> tuple[Quanta | None, dict[Cost, int]]:
+    """The quanta and the prepaid runs of a saved state, if the menu can have come to them."""
+    if terms.menu is None or counts is None:
+        return None, {}
+    left, prepaid, is_open = counts
+    whole = [left, *prepaid]
+    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in whole):
+        raise StateError(f"state quanta_left and prepaid must be whole numbers, got {whole!r}")
+    items = terms.menu.items
+    if not (left <= terms.menu.quanta and len(prepaid) == len(items)):
+        raise StateError(f"state quanta_left must be within the menu's quanta, got {left!r}")
+    bought = sum(
+        -(-runs // item.steps) * item.price for item, runs in zip(items, prepaid, strict=True)
+    )
+    if not left + bought <= terms.menu.quanta:
+        raise StateError(f"state prepaid must have been bought from the menu, got {prepaid!r}")
+    if not isinstance(is_open, bool):
+        raise StateError(f"state menu_open must be true or false, got {is_open!r}")
+    runs = {item.cost: number for item, number in zip(items, prepaid, strict=True) if number}
+    return Quanta(terms.menu, left, terms.readings) if is_open else None, runs

@@ -1,67 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guarantee: what holds, in words that can be quoted."""
+"""Guarantee: what holds, as data, and in words that can be quoted."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dosimeter.neighbours import Neighbours
+
+_SEEDED = (
+    "; but a seed was given, so the noise is predictable: against anyone who knows or guesses "
+    "the seed there is no privacy"
+)
 
 
-@dataclass(frozen=True)
-class FilterGuarantee:
-    """(epsilon, delta)-DP of everything that a filter ever admits.
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What holds for everything that a gate admitted.
 
     Attributes:
-        epsilon: The limit.
+        kind: "filter": for everything it ever admits. "odometer": for everything admitted so
+            far if one stops now (ex-post DP).
+        epsilon: The limit of a filter, the reading of an odometer.
         delta: The delta, failures included.
-        conditions: What must hold besides public costs and spending before computing.
+        neighbours: Which two data sets it speaks about.
+        menu: Whether a menu vouches for it, which asks for more than Rényi costs do.
+        seeded: Whether the noise came from a seed, which takes everything away again.
     """
 
+    kind: str
     epsilon: float
     delta: float
-    conditions: tuple[str, ...] = ()
+    neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD
+    menu: bool = False
+    seeded: bool = False
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What must hold besides public costs and spending before computing."""
+        if not self.menu:
+            return ()
+        declared = "the menu was declared before the first spend"
+        if self.neighbours is Neighbours.REPLACE_ONE_RECORD:
+            return (declared,)  # such a menu has no sides
+        extra = "user" if self.neighbours is Neighbours.ADD_REMOVE_USER else "record"
+        return declared, f"the extra {extra} is on the same side in every round"
+
+    def plain(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        plain = {**asdict(self), "neighbours": str(self.neighbours)}
+        return {**plain, "epsilon": "inf" if math.isinf(self.epsilon) else self.epsilon}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Guarantee:
+        """The guarantee that `plain` wrote."""
+        epsilon = math.inf if plain["epsilon"] == "inf" else plain["epsilon"]
+        relation = Neighbours.named(plain["neighbours"])
+        return cls(**{**plain, "epsilon": epsilon, "neighbours": relation})
 
     def __str__(self) -> str:
-        text = (
-            f"({self.epsilon!r}, {self.delta!r})-DP, add/remove one record, fully adaptive, filter"
+        if self.kind == "odometer" and math.isinf(self.epsilon):
+            return "no guarantee: a computation without a finite cost was run, odometer"
+        text = self._filter() if self.kind == "filter" else self._odometer()
+        if self.conditions:
+            text = f"{text}, provided that {' and '.join(self.conditions)}"
+        return text + (_SEEDED if self.seeded else "")
+
+    def _filter(self) -> str:
+        return f"({self.epsilon!r}, {self.delta!r})-DP, {self.neighbours}, fully adaptive, filter"
+
+    def _odometer(self) -> str:
+        return (
+            f"ex-post ({self.epsilon!r}, {self.delta!r})-DP at the moment of stopping: "
+            f"P(S) <= e^{self.epsilon!r} Q(S) + {self.delta!r} for every set S of outcomes "
+            f"with no larger reading, {self.neighbours}, fully adaptive, odometer"
         )
-        return f"{text}, provided that {' and '.join(self.conditions)}" if self.conditions else text
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Which parts of a gate with a menu still hold; one of them is enough.
+    """Which potentials of an account still hold; one of them is enough.
 
     Attributes:
-        menu: The counter of quanta: until something off the menu is admitted.
+        menu: The quanta: until something off the menu is admitted.
         mixture: The Rényi mixture on its share of delta: while its epsilon is within the limit.
     """
 
     menu: bool
     mixture: bool
-
-
-MENU_CONDITIONS = (
-    "the menu was declared before the first spend",
-    "the extra record is on the same side in every round",
-)
-"""What a priced menu asks for beyond Rényi costs."""
-
-
-@dataclass(frozen=True)
-class OdometerGuarantee:
-    """What holds for everything admitted so far if one stops now (ex-post DP)."""
-
-    epsilon: float
-    delta: float
-    conditions: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        if math.isinf(self.epsilon):
-            return "no guarantee: a computation without a finite cost was run, odometer"
-        text = (
-            f"ex-post ({self.epsilon!r}, {self.delta!r})-DP at the moment of stopping: "
-            f"P(S) <= e^{self.epsilon!r} Q(S) + {self.delta!r} for every set S of outcomes "
-            "with no larger reading, add/remove one record, fully adaptive, odometer"
-        )
-        return f"{text}, provided that {' and '.join(self.conditions)}" if self.conditions else text

@@ -62,6 +62,11 @@ def numbers(name: str, values: Iterable[object]) -> FloatArray:
     return np.array(read)
 
 
+def one(name: str, value: object) -> float:
+    """The non-negative float that `number` wrote."""
+    return float(numbers(name, [value])[0])
+
+
 def _checksum(body: Mapping[str, Any]) -> str:
     try:
         text = json.dumps(body, sort_keys=True, allow_nan=False)

@@ -9,6 +9,7 @@ has nothing to undo.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -51,6 +52,23 @@ class Tally(NamedTuple):
             _sum_up(self.delta, other.delta) if other.delta else self.delta,
         )
 
+    def minus(self, part: Tally) -> Tally:
+        """The tally less a charge that is part of it.
+
+        Guarantee:
+            Still at least the exact sum of the other charges: the tally is at least theirs
+            plus this one, the charge is the float that was added, and the difference is
+            rounded up. Where the charge is infinite, so the sum stays.
+        """
+        finite = np.isfinite(part.rdp)
+        rest = np.where(finite, self.rdp - np.where(finite, part.rdp, 0.0), math.inf)
+        return Tally(
+            np.maximum(np.nextafter(rest * UP, math.inf), 0.0),
+            _less(self.pure_epsilon, part.pure_epsilon),
+            # The cap on failures is compared exactly, so what is left must not creep over it.
+            min(_less(self.delta, part.delta), self.delta),
+        )
+
     def times(self, count: int) -> Tally:
         """The tally of `count` runs."""
         if count == 1:
@@ -74,6 +92,13 @@ def _sum_up(a: float, b: float) -> float:
     shared = total - a
     lost = (a - (total - shared)) + (b - shared)
     return total if lost <= 0 else math.nextafter(total, math.inf)
+
+
+def _less(total: float, part: float) -> float:
+    """total - part, rounded up; the total where the part is infinite."""
+    if part == 0.0 or part == math.inf:
+        return total
+    return max(math.nextafter((total - part) * UP, math.inf), 0.0)
 
 
 def _product_up(a: float, count: int) -> float:
@@ -101,3 +126,15 @@ def charge(cost: Cost, count: int, orders: Orders) -> Tally:
     if type(cost).__hash__ is None:
         raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
     return _one_run(cost, orders).times(arguments.count("count", count))
+
+
+def largest(admits: Callable[[int], bool]) -> int:
+    """The largest count up to MAX_COUNT that a monotone rule admits, by doubling and halving."""
+    low, high = 0, 1
+    while high <= arguments.MAX_COUNT and admits(high):
+        low, high = high, 2 * high
+    high = min(high, arguments.MAX_COUNT + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if admits(middle) else (low, middle)
+    return low

@@ -17,7 +17,6 @@ import numpy as np
 
 from dosimeter import arguments
 from dosimeter.accounting import Gate
-from dosimeter.accounting.guarantee import FilterGuarantee
 from dosimeter.attack import bounds
 from dosimeter.attack.watch import Finding, Watch
 from dosimeter.rounding import at_least, at_most
@@ -158,7 +157,7 @@ def audit(
         ValueError: There are too few canaries, or the gate has no limit and no steps are given.
         BudgetExceeded: The gate does not admit one step.
     """
-    limit = _limit(gate)
+    limit = getattr(gate, "limit", math.inf)
     batch_size = _checked(canaries, sample_rate, steps, limit, false_alarm, seed)
     delta = _delta(gate, delta)
     rng = np.random.default_rng(seed)
@@ -215,13 +214,6 @@ def _checked(
             "None. Say how many steps to audit."
         )
     return round(sample_rate * canaries)
-
-
-def _limit(gate: Gate) -> float:
-    """The epsilon at which the gate will end the run."""
-    words = getattr(gate, "guarantee", None)
-    said = words() if callable(words) else None
-    return said.epsilon if isinstance(said, FilterGuarantee) else math.inf
 
 
 def _judged(

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dosimeter.cli.costs import CostCommand, given_cost
+from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, opened
 from dosimeter.cli.outcome import EXIT_CODES, Command, ExitCode, print_json
 
@@ -33,6 +33,10 @@ Example:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Name = Annotated[str, typer.Argument(help="Name of the budget.")]
+Neighbouring = Annotated[
+    str, typer.Option(metavar="WORDS", help="Or 'replace one record', 'add/remove one user'.")
+]
+_RECORD = "add/remove one record"
 Purpose = Annotated[str, typer.Option(metavar="WORDS", help="What for, in words.")]
 Actor = Annotated[
     str, typer.Option(metavar="NAME", envvar=["DOSIMETER_ACTOR", "USER"], help="Who.")
@@ -51,6 +55,14 @@ def create(
     approx_delta: Annotated[
         float, typer.Option(metavar="NUMBER", help="Cap on the deltas of costs.")
     ] = 0.0,
+    menu: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COST",
+            help="Declare a mechanism, as 'gaussian 20'; repeat, the most used first.",
+        ),
+    ] = None,
+    neighbours: Neighbouring = _RECORD,
     block: Annotated[
         list[str] | None,
         typer.Option(
@@ -68,8 +80,10 @@ def create(
     Example:
       dosimeter budget create patients --epsilon 3 --delta 1e-6
       dosimeter budget create clicks --odometer --delta 1e-6
+      dosimeter budget create scans --epsilon 2 --delta 1e-6 --menu "gaussian 50"
     """
     from dosimeter.cli import tables
+    from dosimeter.neighbours import Neighbours
 
     if odometer == (epsilon is not None):
         got = "both" if odometer else "neither"
@@ -78,6 +92,10 @@ def create(
         raise ValueError(f"--block must come with --epsilon, got --odometer and block {block[0]!r}")
     with opened(db, make=True) as ledger:
         note: dict[str, Any] = dict(approx_delta=approx_delta, purpose=purpose, actor=actor)
+        note["neighbours"] = Neighbours.named(neighbours)
+        if menu:
+            note["menu"] = menu_from(menu, neighbours)
+            typer.echo("pricing the menu; this takes seconds, once", err=True)
         if epsilon is None:
             made = [ledger.create_odometer(name, delta, **note)]
         elif block:
@@ -148,6 +166,7 @@ def spend(
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
     ] = None,
+    neighbours: Neighbouring = _RECORD,
     purpose: Purpose = "",
     actor: Actor = "",
     db: Db = DEFAULT_DB,
@@ -162,7 +181,7 @@ def spend(
     """
     from dosimeter.cli import tables
 
-    asked = given_cost(context)
+    asked = given_cost(context, neighbours)
     with opened(db) as ledger:
         costs = dict.fromkeys(names, asked)
         receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
@@ -231,7 +250,7 @@ def close(name: Name, purpose: Purpose = "", actor: Actor = "", db: Db = DEFAULT
       dosimeter budget close clicks --purpose "study ended"
     """
     with opened(db) as ledger:
-        ledger.close(name, purpose=purpose, actor=actor)
+        ledger[name].close(purpose=purpose, actor=actor)
         typer.echo(f"{name}: closed")
 
 

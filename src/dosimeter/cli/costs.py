@@ -15,6 +15,7 @@ from dosimeter.cli.outcome import Command
 from dosimeter.rounding import exact
 
 if TYPE_CHECKING:
+    from dosimeter.neighbours import Neighbours
     from dosimeter.rdp import Cost
 
 _GIVEN = "dosimeter.cli.costs"
@@ -34,17 +35,37 @@ class CostCommand(Command):
         return [*params[:first], *_params(), *params[first:]]
 
 
-def given_cost(context: typer.Context) -> Cost:
-    """The cost that a command was given by exactly one option.
+def given_cost(context: typer.Context, neighbours: str) -> Cost:
+    """The cost that a command was given by exactly one option, for these neighbours.
 
     Raises:
         ValueError: None or several were given, or one that describes no cost.
     """
-    return cost_from(context.meta.get(_GIVEN, {}))
+    return cost_from(context.meta.get(_GIVEN, {}), neighbours)
 
 
-def cost_from(options: Mapping[str, str | None]) -> Cost:
-    """The cost that exactly one of the options describes."""
+def menu_from(texts: Iterable[str], neighbours: str) -> list[Cost]:
+    """The costs of a menu, each as `in_words` writes it, or as JSON."""
+    return [_item_from(text, neighbours) for text in texts]
+
+
+def _item_from(text: str, neighbours: str) -> Cost:
+    if text.lstrip().startswith("{"):
+        return cost_from({"cost": text}, neighbours)
+    name, _, numbers = text.strip().partition(" ")
+    known = _mechanisms()
+    if name.replace("-", "_") not in known:
+        names = ", ".join(one.replace("_", "-") for one in known)
+        raise ValueError(
+            f"--menu must be a mechanism and its numbers such as 'gaussian 20', or JSON, got "
+            f"{text!r}; mechanisms: {names}"
+        )
+    return cost_from({name.replace("-", "_"): numbers.strip()}, neighbours)
+
+
+def cost_from(options: Mapping[str, str | None], neighbours: str) -> Cost:
+    """The cost that exactly one of the options describes; JSON states its neighbours itself."""
+    from dosimeter.neighbours import Neighbours
     from dosimeter.rdp.plain import from_plain
 
     given = {name: text for name, text in options.items() if text is not None}
@@ -59,10 +80,10 @@ def cost_from(options: Mapping[str, str | None]) -> Cost:
             raise ValueError(
                 f"--cost must be JSON such as {_EXAMPLE}, got {text}: {error}"
             ) from error
-    return _from_numbers(name, text)
+    return _from_numbers(name, text, Neighbours.named(neighbours))
 
 
-def _from_numbers(name: str, text: str) -> Cost:
+def _from_numbers(name: str, text: str, neighbours: Neighbours) -> Cost:
     from dosimeter.rdp.cost import parameters
 
     made = _mechanisms()[name]
@@ -76,7 +97,7 @@ def _from_numbers(name: str, text: str) -> Cost:
         raise ValueError(f"{_dashed([name])} must be {wanted}, got {text!r}")
     try:
         given: dict[str, Any] = dict(zip(names, numbers, strict=False))
-        return made(**given)
+        return made(**given, neighbours=neighbours)
     except ValueError as error:
         if len(names) > 1:
             error.add_note(f"{_dashed([name])} takes {wanted} in this order")

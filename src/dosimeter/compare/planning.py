@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from dosimeter import arguments
 from dosimeter.accounting import Filter
-from dosimeter.accounting.account import largest
 from dosimeter.accounting.classic import RdpComposition, Validity
 from dosimeter.accounting.classic.composition import distribution
 from dosimeter.accounting.priced.items import Direction
 from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
+from dosimeter.accounting.tally import largest
 from dosimeter.compare.exact import interval
 from dosimeter.compare.schedule import mechanism
 from dosimeter.rdp import Cost

@@ -20,7 +20,6 @@ from dosimeter.accounting.classic import (
     LecuyerOdometer,
     RdpComposition,
     RogersFilter,
-    RogersOdometer,
     StackedOdometer,
     Validity,
 )
@@ -30,8 +29,6 @@ from dosimeter.rdp import Cost
 
 _WIDE = 1e6
 _TYPICAL_ORDER = 6.0
-_RECORDS = 50_000
-"""Rogers' odometer wants the number of records."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,6 @@ def readers(schedule: Sequence[tuple[Cost, int]], delta: float) -> list[Reader]:
     made: list[Reader] = [
         Reader("odometer", Validity.ANYTIME, lambda: Odometer(delta), ours=True),
         Reader("Lécuyer's odometer", LecuyerOdometer.validity, lambda: LecuyerOdometer(delta)),
-        Reader(
-            "Rogers' odometer",
-            RogersOdometer.validity,
-            lambda: RogersOdometer(delta, dataset_size=_RECORDS),
-        ),
         Reader(
             f"filter at order {order:g}",
             FixedOrderFilter.validity,

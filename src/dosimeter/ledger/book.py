@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from dosimeter.ledger import schema
-from dosimeter.ledger.accounts import Account, parameters_of, parameters_row, write_sums
+from dosimeter.accounting import Account
+from dosimeter.ledger.accounts import terms_row, write_position
 from dosimeter.ledger.errors import BudgetNotFound, JournalError
 from dosimeter.ledger.records import START, Entry, Kind, digest
-from dosimeter.ledger.stores import Transaction
+from dosimeter.ledger.stores import Transaction, schema
 
 Clock = Callable[[], datetime]
 _PAGE = 2000
@@ -134,14 +134,14 @@ def open_budget(
         budget=name,
         sequence=0,
         kind=Kind.OPEN,
-        parameters=parameters_of(account),
+        parameters=account.terms.plain(),
         actor=actor,
         purpose=purpose,
         time=time,
         previous=START,
     )
-    key, body = parameters_row(account)
-    return insert(transaction, [_line(entry)], key, body, write_sums(account.tally), closed=False)
+    key, body = terms_row(account.terms)
+    return insert(transaction, [_line(entry)], key, body, write_position(account), closed=False)
 
 
 def insert(
@@ -212,7 +212,7 @@ def step(balance: Balance, account: Account, **values: Any) -> Step:
         entry.sequence,
         digest(body),
         entry.epsilon,
-        write_sums(account.tally),
+        write_position(account),
         int(entry.kind in (Kind.CLOSE, Kind.MOVE)),
     )
     return Step(balance, after, entry, body)

@@ -7,14 +7,11 @@ transaction, so any number of these, in any number of processes, are one budget.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dosimeter.accounting import Filter, FilterGuarantee, Gate, OdometerGuarantee
-from dosimeter.accounting.account import largest
+from dosimeter.accounting import Account, Gate, Guarantee
 from dosimeter.ledger import book
-from dosimeter.ledger.accounts import Account
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk
 from dosimeter.ledger.records import Entry, Kind, Receipt
@@ -76,6 +73,16 @@ class Budget:
         return self._desk.balance(self._name).epsilon
 
     @property
+    def limit(self) -> float:
+        """The epsilon never to be passed; infinite for an odometer."""
+        return self._desk.ask(self._name, lambda _, now: now.limit)
+
+    @property
+    def remaining(self) -> float:
+        """How far epsilon is from the limit, rounded down; infinite for an odometer."""
+        return self._desk.ask(self._name, lambda _, now: now.remaining)
+
+    @property
     def closed(self) -> bool:
         """Whether it spends no more."""
         return bool(self._desk.balance(self._name).closed)
@@ -119,11 +126,7 @@ class Budget:
 
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
-
-        def question(balance: Balance, account: Account) -> int:
-            return 0 if balance.closed else _affordable(account, cost)
-
-        return self._desk.ask(self._name, question)
+        return self._desk.ask(self._name, lambda at, now: 0 if at.closed else now.affordable(cost))
 
     def reserve(
         self,
@@ -146,7 +149,7 @@ class Budget:
         """A gate that spends from this budget in reservations of `block` runs."""
         return Buffered(self, block, lifetime=lifetime, actor=actor)
 
-    def guarantee(self) -> FilterGuarantee | OdometerGuarantee:
+    def guarantee(self) -> Guarantee:
         """What holds for everything spent from this budget."""
         return self._desk.ask(self._name, lambda _, now: now.guarantee())
 
@@ -173,21 +176,15 @@ if TYPE_CHECKING:
     _gates: tuple[type[Gate], ...] = (Budget, Buffered)
 
 
-def _affordable(account: Account, cost: Cost) -> int:
-    if isinstance(account, Filter):
-        return account.affordable(cost)
-    return largest(lambda count: account.admits(cost, count))
-
-
 def _statement(balance: Balance, account: Account) -> Statement:
     return Statement(
         name=balance.name,
-        kind="filter" if isinstance(account, Filter) else "odometer",
-        limit=account.limit if isinstance(account, Filter) else math.inf,
-        delta=account.delta,
-        approx_delta=account.approx_delta,
+        kind=account.terms.kind,
+        limit=account.limit,
+        delta=account.terms.delta,
+        approx_delta=account.terms.approx_delta,
         epsilon=balance.epsilon,
-        remaining=account.remaining if isinstance(account, Filter) else math.inf,
+        remaining=account.remaining,
         closed=bool(balance.closed),
         entries=balance.sequence + 1,
         head=balance.head,

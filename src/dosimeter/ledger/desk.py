@@ -12,9 +12,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from dosimeter.accounting import Account
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
-from dosimeter.ledger.accounts import Account, released, restored
+from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance, Clock, Line
 from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
 from dosimeter.ledger.live import LiveAccounts, went_back
@@ -73,13 +74,13 @@ class Desk:
             worked out from; so it is what the slower way would have recorded. Refusals are
             never decided here, because the row may have moved.
         """
-        live = self._live.pop(name)
+        live = self._live.latest(name)
         if live is None or live[0].closed:
             return None
-        balance, account = live
+        balance, before = live
         cost = request.costs[name]
         try:
-            account.spend(cost, request.count)
+            account = before.after(cost, request.count)
         except BudgetExceeded:
             return None
         made = book.step(balance, account, time=book.utc(self.clock), **request.values(name))
@@ -95,10 +96,9 @@ class Desk:
             balance = self._locked(transaction, reserved.budget)
             if balance.closed:
                 return
-            body = book.parameters(transaction, balance.parameters)
             account = self.account(transaction, balance)
             if not drawn:
-                account = released(account, body, reserved.cost, reserved.count)
+                account = account.released(reserved.cost, reserved.count)
             after, _ = book.append(
                 transaction,
                 balance,
@@ -130,7 +130,7 @@ class Desk:
     def ask(self, name: str, question: Callable[[Balance, Account], T]) -> T:
         """The answer to a question about where a budget stands now."""
         with self.store.reading() as transaction:
-            balance = book.read(transaction, name, known=self._live.known(name))
+            balance = book.read(transaction, name, known=self._known(name))
             self._require_history(transaction, balance)
             account = self.account(transaction, balance)
         answer = question(balance, account)
@@ -153,15 +153,19 @@ class Desk:
             return self._once(work)
 
     def account(self, transaction: Transaction, balance: Balance) -> Account:
-        """The live account of a budget; the caller owns it and may give it back."""
-        kept = self._live.take(balance)
-        if kept is not None:
-            return kept
-        body = book.parameters(transaction, balance.parameters)
-        return restored(body, balance.sums)
+        """The account of a budget."""
+        kept = self._live.latest(balance.name)
+        if kept is not None and kept[0] == balance:
+            return kept[1]
+        terms = stored_terms(book.parameters(transaction, balance.parameters))
+        return read_position(terms, balance.sums)
+
+    def _known(self, name: str) -> Balance | None:
+        kept = self._live.latest(name)
+        return None if kept is None else kept[0]
 
     def _locked(self, transaction: Transaction, name: str) -> Balance:
-        balance = book.read(transaction, name, lock=True, known=self._live.known(name))
+        balance = book.read(transaction, name, lock=True, known=self._known(name))
         self._require_history(transaction, balance)
         return balance
 
@@ -184,12 +188,10 @@ class Desk:
     def _spent(self, transaction: Transaction, balance: Balance, cost: Cost, count: int) -> Account:
         if balance.closed:
             raise BudgetClosed(f"budget {balance.name!r} must be open to spend, it was closed")
-        account = self.account(transaction, balance)
         try:
-            account.spend(cost, count)
+            return self.account(transaction, balance).after(cost, count)
         except BudgetExceeded as refusal:
             raise LedgerRefusal(balance.name, refusal) from None
-        return account
 
 
 def _replayed(

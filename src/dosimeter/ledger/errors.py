@@ -21,11 +21,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from dosimeter.errors import BudgetExceeded, DosimeterError
+from dosimeter.errors import BudgetExceeded
+from dosimeter.ledger.stores.errors import (
+    ConnectionLost,
+    LedgerBusy,
+    LedgerError,
+    LedgerUnavailable,
+    SchemaTooNew,
+)
 
-
-class LedgerError(DosimeterError):
-    """Every error of the ledger but a refusal."""
+__all__ = [
+    "BudgetClosed",
+    "BudgetExists",
+    "BudgetNotFound",
+    "ConnectionLost",
+    "JournalError",
+    "KeyConflict",
+    "LedgerBusy",
+    "LedgerError",
+    "LedgerRefusal",
+    "LedgerUnavailable",
+    "ReservationError",
+    "SchemaTooNew",
+]
 
 
 class LedgerRefusal(BudgetExceeded):
@@ -85,33 +103,3 @@ class ReservationError(LedgerError):
 
 class JournalError(LedgerError):
     """What is stored is not what was written: a row was edited or is missing."""
-
-
-class SchemaTooNew(LedgerError):
-    """A newer release of dosimeter wrote this database; upgrade to read it."""
-
-
-class LedgerUnavailable(LedgerError):
-    """The database cannot be used now: unreachable, full, read-only or damaged.
-
-    Attributes:
-        outcome_unknown: Whether the transaction may have been recorded all the same. A
-            retry with the same key is safe; without a key treat it as spent.
-    """
-
-    outcome_unknown = False
-
-
-class LedgerBusy(LedgerUnavailable):
-    """Someone else held the lock for longer than the timeout; nothing was recorded."""
-
-
-class ConnectionLost(LedgerUnavailable):
-    """The server went away in the middle of a transaction."""
-
-    def __init__(self, message: str, outcome_unknown: bool = False) -> None:
-        self.outcome_unknown = outcome_unknown
-        super().__init__(message, outcome_unknown)
-
-    def __str__(self) -> str:
-        return str(self.args[0])

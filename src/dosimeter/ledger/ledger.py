@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from dosimeter.accounting import Filter, Odometer
+from dosimeter.accounting import Account, Terms
+from dosimeter.accounting.priced.items import Ladder, Menu
 from dosimeter.ledger import book, transfer
-from dosimeter.ledger.accounts import Account
 from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget
 from dosimeter.ledger.desk import Desk, Kept, wall_clock
@@ -23,6 +23,7 @@ from dosimeter.ledger.records import Receipt, Verification
 from dosimeter.ledger.request import Request, identifier, text
 from dosimeter.ledger.stores import Transaction, open_store
 from dosimeter.ledger.stores.base import UniqueViolation
+from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
 
 
@@ -76,6 +77,8 @@ class Ledger:
         approx_delta: float = 0.0,
         orders: Iterable[float] | None = None,
         weights: Sequence[float] | None = None,
+        menu: Sequence[Cost] | Menu | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
         purpose: str = "",
         actor: str = "",
     ) -> Budget:
@@ -84,15 +87,17 @@ class Ledger:
         Raises:
             BudgetExists: The name is taken.
         """
-        account = Filter(
+        terms = Terms.of_filter(
             epsilon,
             delta,
             plan=plan,
             approx_delta=approx_delta,
             orders=orders,
             weights=weights,
+            menu=menu,
+            neighbours=neighbours,
         )
-        return self._open_all([name], account, purpose, actor)[0]
+        return self._open_all([name], terms, purpose, actor)[0]
 
     def create_odometer(
         self,
@@ -102,6 +107,9 @@ class Ledger:
         approx_delta: float = 0.0,
         orders: Iterable[float] | None = None,
         weights: Sequence[float] | None = None,
+        menu: Sequence[Cost] | Ladder | None = None,
+        plan: tuple[Cost, int] | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
         purpose: str = "",
         actor: str = "",
     ) -> Budget:
@@ -110,8 +118,16 @@ class Ledger:
         Raises:
             BudgetExists: The name is taken.
         """
-        account = Odometer(delta, approx_delta=approx_delta, orders=orders, weights=weights)
-        return self._open_all([name], account, purpose, actor)[0]
+        terms = Terms.of_odometer(
+            delta,
+            approx_delta=approx_delta,
+            orders=orders,
+            weights=weights,
+            menu=menu,
+            plan=plan,
+            neighbours=neighbours,
+        )
+        return self._open_all([name], terms, purpose, actor)[0]
 
     def create_blocks(
         self,
@@ -122,6 +138,8 @@ class Ledger:
         *,
         plan: tuple[Cost, int] | None = None,
         approx_delta: float = 0.0,
+        menu: Sequence[Cost] | Menu | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
         purpose: str = "",
         actor: str = "",
     ) -> list[Budget]:
@@ -133,9 +151,16 @@ class Ledger:
             own block has spent: parallel composition. Spend in every block that a
             computation reads, with `spend_all`.
         """
-        account = Filter(epsilon, delta, plan=plan, approx_delta=approx_delta)
+        terms = Terms.of_filter(
+            epsilon,
+            delta,
+            plan=plan,
+            approx_delta=approx_delta,
+            menu=menu,
+            neighbours=neighbours,
+        )
         names = [f"{prefix}/{label}" for label in labels]
-        return self._open_all(names, account, purpose, actor)
+        return self._open_all(names, terms, purpose, actor)
 
     def spend_all(
         self,
@@ -156,10 +181,6 @@ class Ledger:
             raise ValueError(f"costs must map the names of budgets to costs, got {costs!r}")
         asked = Request(costs, count, key=key, purpose=purpose, actor=actor)
         return self._desk.spend(asked)
-
-    def close(self, name: str, *, purpose: str = "", actor: str = "") -> None:
-        """Stops a budget for good; it stays readable."""
-        self[name].close(purpose=purpose, actor=actor)
 
     def verify(self, name: str, *, receipt: Receipt | None = None) -> Verification:
         """Replays a journal with the code of today and names the first entry that does not fit.
@@ -218,12 +239,12 @@ class Ledger:
     ) -> None:
         self.disconnect()
 
-    def _open_all(
-        self, names: list[str], account: Account, purpose: str, actor: str
-    ) -> list[Budget]:
+    def _open_all(self, names: list[str], terms: Terms, purpose: str, actor: str) -> list[Budget]:
         for name in names:
             identifier("name", name)
         note = (text("actor", actor), text("purpose", purpose))
+
+        account = Account.open(terms)
 
         def work(transaction: Transaction, kept: Kept) -> None:
             for name in names:

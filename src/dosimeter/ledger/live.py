@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live accounts, kept between the spends of one client.
+"""Accounts that one client keeps between its spends.
 
-An account is kept with the balance that it has reached. The row of a budget is read under
-its lock at every spend all the same; only if it is still that very balance is the account
-used again, else it is restored from the row. Whoever works on an account takes it out, so
-no two threads share one, and a transaction that fails leaves none behind. A budget that
-ends before what this client saw recorded has lost spends, and is refused.
+An account is a value, so it is kept with the balance that it was read from or led to, and used
+wherever the row is still that very balance. A budget that ends before what this client saw
+recorded has lost spends, and is refused.
 """
 
 from __future__ import annotations
 
-from dosimeter.ledger.accounts import Account
+from dosimeter.accounting import Account
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.errors import JournalError
 
@@ -18,28 +16,18 @@ _MOST = 1024
 
 
 class LiveAccounts:
-    """Accounts by the name of their budget, each with the balance that it has reached."""
+    """Accounts by the name of their budget, each with its balance."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Balance, Account]] = {}
         self._seen: dict[str, tuple[int, str]] = {}
 
-    def known(self, name: str) -> Balance | None:
-        """The balance that is kept for a budget, which was checked when it was."""
-        kept = self._kept.get(name)
-        return None if kept is None else kept[0]
-
-    def pop(self, name: str) -> tuple[Balance, Account] | None:
-        """What is kept for a budget, which the caller now owns."""
-        return self._kept.pop(name, None)
-
-    def take(self, balance: Balance) -> Account | None:
-        """The account at a balance, which the caller now owns; None if it is not kept."""
-        kept = self._kept.pop(balance.name, None)
-        return kept[1] if kept is not None and kept[0] == balance else None
+    def latest(self, name: str) -> tuple[Balance, Account] | None:
+        """What is kept for a budget; its balance was checked when it was."""
+        return self._kept.get(name)
 
     def keep(self, balance: Balance, account: Account) -> None:
-        """Keeps a account that is recorded; the caller gives it up."""
+        """Keeps an account that is recorded."""
         if len(self._kept) >= _MOST:
             self._kept.clear()
         self._kept[balance.name] = (balance, account)

@@ -120,6 +120,7 @@ class Buffered:
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether a spend of this would be accepted now; changes nothing."""
+        count = arguments.count("count", count)
         with self._lock:
             return self._holds(cost, count) or self._budget.admits(cost, count)
 
@@ -129,10 +130,16 @@ class Buffered:
         Raises:
             BudgetExceeded: The budget refused. Nothing changed.
         """
+        count = arguments.count("count", count)
         with self._lock:
             if not self._holds(cost, count):
+                current = self._current
+                if current is not None and not (current.drawn and current.remaining):
+                    self.commit()  # it holds nothing, or frees what it holds
+                # A refusal leaves the reservation at hand, and what it still holds.
+                made = self._reserve(cost, count)
                 self.commit()
-                self._current = self._reserve(cost, count)
+                self._current = made
             assert self._current is not None
             self._current.draw(count)
 
@@ -161,11 +168,7 @@ class Buffered:
 
     def _holds(self, cost: Cost, count: int) -> bool:
         current = self._current
-        return (
-            current is not None
-            and current.receipt.cost == cost
-            and arguments.count("count", count) <= current.remaining
-        )
+        return current is not None and current.receipt.cost == cost and count <= current.remaining
 
     def _reserve(self, cost: Cost, count: int) -> Reservation:
         size = max(count, self._block)

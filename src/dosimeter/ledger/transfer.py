@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dosimeter.ledger import book
-from dosimeter.ledger.accounts import parameters_row, write_sums
+from dosimeter.ledger.accounts import terms_row, write_position
 from dosimeter.ledger.audit import Replay, verify_lines
 from dosimeter.ledger.book import Balance, Line
 from dosimeter.ledger.desk import Desk, Kept
@@ -70,8 +70,8 @@ def import_lines(desk: Desk, lines: Iterable[str]) -> str:
     replay, found = verify_lines(name, read)
     if not found.ok or replay.account is None:
         raise JournalError(f"export must fit from its first entry on: {found}")
-    key, body = parameters_row(replay.account)
-    sums, closed = write_sums(replay.tally), replay.closed
+    key, body = terms_row(replay.account.terms)
+    sums, closed = write_position(replay.account), replay.closed
 
     def work(transaction: Transaction, kept: Kept) -> None:
         book.insert(transaction, read, key, body, sums, closed=closed)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from dosimeter.accounting import Filter, Gate
-from dosimeter.accounting.account import largest
+from dosimeter.accounting.tally import largest
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Gaussian, SampledGaussian
 from dosimeter.recipe.accounts import Account

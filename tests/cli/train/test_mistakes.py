@@ -90,7 +90,7 @@ def test_a_budget_of_another_name_is_told_in_one_line():
 def test_a_closed_budget_is_told_before_anything_is_trained():
     with Ledger.open("sqlite:///budgets.db") as ledger:
         ledger.create("patients", 6.0, 1e-5)
-        ledger.close("patients")
+        ledger["patients"].close()
     ledger_config()
     assert "got 'patients', which is closed and stays so; name another" in one_line()
 

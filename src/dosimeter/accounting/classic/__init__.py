@@ -14,7 +14,7 @@ from dosimeter.accounting.classic.lecuyer2021 import (
     LecuyerOdometer,
     SingleOrderFilter,
 )
-from dosimeter.accounting.classic.rogers2016 import RogersFilter, RogersOdometer
+from dosimeter.accounting.classic.rogers2016 import RogersFilter
 from dosimeter.accounting.classic.rule import Conversion, Rule, Validity
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "PldComposition",
     "RdpComposition",
     "RogersFilter",
-    "RogersOdometer",
     "Rule",
     "SingleOrderFilter",
     "StackedOdometer",

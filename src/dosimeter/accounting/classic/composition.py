@@ -16,14 +16,23 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dosimeter import arguments
-from dosimeter.accounting.classic.rule import Conversion, CurveRule, EpsilonRule, Rule, Validity
+from dosimeter.accounting.classic.rule import (
+    Conversion,
+    CurveRule,
+    EpsilonRule,
+    Rule,
+    Validity,
+    checked,
+)
 from dosimeter.accounting.weights import DEFAULT_ORDERS
-from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
 from dosimeter.rdp.orders import FloatArray
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+_LARGEST = 700.0
+"""Epsilons whose exponential dp-accounting can write as a float."""
 
 _COARSE = 0.1
 """Intervals that are enough to say whether there is a distribution."""
@@ -104,7 +113,7 @@ class PldComposition(Rule):
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether dp-accounting has a distribution for this cost."""
-        arguments.count("count", count)
+        checked(cost, count)
         try:
             distribution(cost, _COARSE)
         except ValueError:
@@ -113,15 +122,7 @@ class PldComposition(Rule):
 
     def spend(self, cost: Cost, count: int = 1) -> None:
         """Adds `count` runs to the history, or raises BudgetExceeded and changes nothing."""
-        if not self.admits(cost, count):
-            raise BudgetExceeded(
-                cost=cost,
-                count=count,
-                spent=self.epsilon,
-                limit=self.limit,
-                affordable=0,
-                reason="dp-accounting has no privacy loss distribution of it",
-            )
+        self._require(cost, count, "knows no privacy loss distribution of it")
         self._spent[cost] = self._spent.get(cost, 0) + count
 
     def _features(self, cost: Cost) -> FloatArray:
@@ -147,7 +148,7 @@ def distribution(cost: Cost, width: float) -> PrivacyLossDistribution:
         # What is not private at all is infinite at every delta, and not in its distribution.
         if accountant.compose(event).get_epsilon(0.5) < math.inf:
             return accountant._pld
-    elif cost.pure_epsilon < math.inf:
+    elif cost.pure_epsilon < _LARGEST:
         known = common.DifferentialPrivacyParameters(cost.pure_epsilon, cost.delta)
         return privacy_loss_distribution.from_privacy_parameters(known, width)
     raise ValueError(f"schedule must hold costs with a known loss distribution, got {cost}")

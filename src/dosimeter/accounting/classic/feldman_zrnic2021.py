@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from dosimeter import arguments
-from dosimeter.accounting.classic.rule import Conversion, CurveRule, Validity
+from dosimeter.accounting.classic.rule import Conversion, CurveRule, Validity, checked
 from dosimeter.rdp import Cost
 from dosimeter.rdp.orders import FloatArray
 
@@ -83,13 +83,12 @@ class StackedOdometer(CurveRule):
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether one run fits into an empty filter; changes nothing."""
-        arguments.count("count", count)
+        checked(cost, count)
         return bool(self._features(cost)[0] <= self._size)
 
     def spend(self, cost: Cost, count: int = 1) -> None:
         """Spends as if run by run, opening a filter whenever the last has no room left."""
-        if not self.admits(cost, count):
-            raise ValueError(f"size must hold one run of {cost}, got {self._size!r}")
+        self._require(cost, count, f"of size {self._size!r} cannot hold one run of it")
         one = Fraction(float(self._features(cost)[0]))
         if one == 0:
             return

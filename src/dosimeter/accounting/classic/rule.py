@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from dosimeter import arguments
-from dosimeter.accounting.account import largest
+from dosimeter.accounting.tally import largest
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.orders import FloatArray
@@ -72,21 +72,26 @@ class Rule(ABC):
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether the rule would accept a spend now; changes nothing."""
-        after = self._sums + arguments.count("count", count) * self._features(cost)
-        return self._reading(after) <= self._limit
+        number = checked(cost, count)
+        return self._reading(self._sums + number * self._features(cost)) <= self._limit
 
     def spend(self, cost: Cost, count: int = 1) -> None:
         """Spends, or raises BudgetExceeded and changes nothing."""
-        if not self.admits(cost, count):
-            raise BudgetExceeded(
-                cost=cost,
-                count=count,
-                spent=self.epsilon,
-                limit=self._limit,
-                affordable=largest(lambda number: self.admits(cost, number)),
-                reason=f"{type(self).__name__} would pass its limit",
-            )
+        self._require(cost, count, "would pass its limit")
         self._sums = self._sums + count * self._features(cost)
+
+    def _require(self, cost: Cost, count: int, refusal: str) -> None:
+        """Raises BudgetExceeded unless the rule admits a spend."""
+        if self.admits(cost, count):
+            return
+        raise BudgetExceeded(
+            cost=cost,
+            count=count,
+            spent=self.epsilon,
+            limit=self._limit,
+            affordable=largest(lambda number: self.admits(cost, number)),
+            reason=f"{type(self).__name__} {refusal}",
+        )
 
     @abstractmethod
     def _features(self, cost: Cost) -> FloatArray:
@@ -95,6 +100,13 @@ class Rule(ABC):
     @abstractmethod
     def _reading(self, sums: FloatArray) -> float:
         """Epsilon as a function of the sums."""
+
+
+def checked(cost: Cost, count: int) -> int:
+    """The count, if both are such as a gate takes."""
+    if not isinstance(cost, Cost):
+        raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
+    return arguments.count("count", count)
 
 
 class CurveRule(Rule):

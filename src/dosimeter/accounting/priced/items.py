@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What builder, checker and counter of a menu have in common: the finished values, and no code.
+"""What builder, checker and quanta of a menu have in common: the finished values.
 
 A menu and a ladder say what is promised. They are built in `menu` and `ladder`, and confirmed by
 another road in `verify`.
@@ -7,8 +7,11 @@ another road in `verify`.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, SupportsFloat, runtime_checkable
 
 from dosimeter.rdp import Cost
@@ -56,6 +59,24 @@ class Menu:
     quanta: int
     items: tuple[Item, ...]
 
+    def item(self, cost: Cost) -> Item | None:
+        """The item that `cost` is, or None for a stranger."""
+        return self._by_cost.get(cost)
+
+    def declared(self, cost: Cost) -> Cost:
+        """The declared cost that this one is but for its last digits, else the cost itself.
+
+        Four units in the last place, as another order of computing the same number may leave:
+        the prices are rounded up by far more.
+        """
+        if cost in self._by_cost:
+            return cost
+        return next((known for known in self._by_cost if _alike(known, cost)), cost)
+
+    @cached_property
+    def _by_cost(self) -> dict[Cost, Item]:
+        return {item.cost: item for item in self.items}
+
 
 @dataclass(frozen=True)
 class Ladder:
@@ -68,3 +89,15 @@ class Ladder:
 
     menu: Menu
     readings: tuple[float, ...]
+
+
+def _alike(one: Cost, two: Cost) -> bool:
+    if type(one) is not type(two) or one.neighbours is not two.neighbours:
+        return False
+    names = [field.name for field in dataclasses.fields(one) if field.name != "neighbours"]
+    pairs = [(getattr(one, name), getattr(two, name)) for name in names]
+    # A class of the user's own may have no fields, and then nothing says that two are alike.
+    return bool(pairs) and all(
+        isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 4 * math.ulp(a)
+        for a, b in pairs
+    )

@@ -13,7 +13,6 @@ from typing import Any
 
 from dosimeter import arguments
 from dosimeter.accounting.priced.cache import FORMAT, remembered
-from dosimeter.accounting.priced.counter import Counter
 from dosimeter.accounting.priced.items import Item, Ladder, Menu
 from dosimeter.accounting.priced.ladder import make_ladder
 from dosimeter.accounting.priced.menu import checked, make_menu
@@ -30,7 +29,8 @@ ODOMETER_MIXTURE_SHARE = 0.05 * (1 - 1e-15)
 LADDER_SHARE = 0.95 * (1 - 1e-15)
 """An odometer's ladder needs its share at every moment, so the mixture beside it gets less."""
 
-STATE_FIELDS = frozenset(["menu", "menu_format", "quanta_left", "prepaid", "menu_open"])
+FIELDS = frozenset(["menu", "menu_format", "readings"])
+"""What a menu or a ladder adds to plain terms."""
 
 
 def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
@@ -128,9 +128,34 @@ def _at_most(ladder: Ladder, delta: float) -> Ladder:
     return ladder
 
 
-def read_ladder(fields: Mapping[str, Any]) -> Ladder:
-    """The ladder of a saved state; ValueError, TypeError or KeyError if it has none."""
-    return _ladder(read_menu(fields["menu"]), fields)
+def plain_menu(menu: Menu, readings: tuple[float, ...] | None) -> dict[str, Any]:
+    """A menu or a ladder as plain JSON values, with the rules of pricing that made it."""
+    items = [
+        {"cost": to_plain(item.cost), "steps": item.steps, "price": item.price}
+        for item in menu.items
+    ]
+    plain = {"epsilon": menu.epsilon, "delta": menu.delta, "quanta": menu.quanta, "items": items}
+    more = {} if readings is None else {"readings": list(readings)}
+    return {"menu": plain, "menu_format": FORMAT, **more}
+
+
+def read_menu(plain: Mapping[str, Any]) -> Menu | Ladder:
+    """What `plain_menu` wrote; ValueError, TypeError or KeyError if it did not.
+
+    Raises:
+        StateError: The prices are of other rules; those of formats before 3 could be far too low.
+    """
+    require_format(plain)
+    items = tuple(
+        Item(
+            from_plain(entry["cost"]),
+            arguments.count("steps", entry["steps"]),
+            arguments.count("price", entry["price"]),
+        )
+        for entry in plain["menu"]["items"]
+    )
+    menu = _menu(plain["menu"], items)
+    return _ladder(menu, plain) if "readings" in plain else menu
 
 
 def _ladder(menu: Menu, plain: Mapping[str, Any]) -> Ladder:
@@ -145,72 +170,15 @@ def listed(menu: Sequence[Cost]) -> tuple[Cost, ...]:
     return tuple(menu)
 
 
-def plain_menu(menu: Menu) -> dict[str, Any]:
-    """A menu as plain JSON values."""
-    return {
-        "epsilon": menu.epsilon,
-        "delta": menu.delta,
-        "quanta": menu.quanta,
-        "items": [
-            {"cost": to_plain(item.cost), "steps": item.steps, "price": item.price}
-            for item in menu.items
-        ],
-    }
-
-
-def read_menu(plain: Mapping[str, Any]) -> Menu:
-    """The menu that `plain_menu` wrote; ValueError, TypeError or KeyError if it is none."""
-    items = tuple(
-        Item(
-            from_plain(entry["cost"]),
-            arguments.count("steps", entry["steps"]),
-            arguments.count("price", entry["price"]),
-        )
-        for entry in plain["items"]
-    )
-    return _menu(plain, items)
-
-
-def counter_state(counter: Counter) -> dict[str, Any]:
-    """What a counter adds to a saved state."""
-    return {
-        "menu": plain_menu(counter.menu),
-        "menu_format": FORMAT,
-        "quanta_left": counter.quanta,
-        "prepaid": [counter.prepaid.get(item.cost, 0) for item in counter.menu.items],
-        "menu_open": counter.open,
-    }
-
-
-def require_format(state: Mapping[str, Any]) -> None:
-    """Refuses a state whose menu was priced by rules that are no longer those here.
+def require_format(plain: Mapping[str, Any]) -> None:
+    """Refuses a menu that was priced by rules that are no longer those here.
 
     Raises:
         StateError: It was; the prices of formats before 3 could be far too low.
     """
-    found = state.get("menu_format")
+    found = plain.get("menu_format")
     if found != FORMAT:
         raise StateError(
             f"state menu_format must be {FORMAT}, got {found!r}: its prices are of another version "
             "and may be too low. Make a new gate and spend what was spent before anything else."
         )
-
-
-def restore_counter(counter: Counter, fields: Mapping[str, Any]) -> None:
-    """Takes over the counts of a saved state into a counter of the same menu."""
-    left, prepaid, is_open = fields["quanta_left"], fields["prepaid"], fields["menu_open"]
-    whole = [left, *prepaid]
-    if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in whole):
-        raise StateError(f"state quanta_left and prepaid must be whole numbers, got {whole!r}")
-    items = counter.menu.items
-    if not (left <= counter.menu.quanta and len(prepaid) == len(items)):
-        raise StateError(f"state quanta_left must be within the menu's quanta, got {left!r}")
-    bought = sum(
-        -(-runs // item.steps) * item.price for item, runs in zip(items, prepaid, strict=True)
-    )
-    if not left + bought <= counter.menu.quanta:
-        raise StateError(f"state prepaid must have been bought from the menu, got {prepaid!r}")
-    if not isinstance(is_open, bool):
-        raise StateError(f"state menu_open must be true or false, got {is_open!r}")
-    counter.quanta, counter.open = left, is_open
-    counter.prepaid = {item.cost: runs for item, runs in zip(items, prepaid, strict=True) if runs}

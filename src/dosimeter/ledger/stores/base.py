@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from dosimeter.ledger import schema
-from dosimeter.ledger.errors import ConnectionLost, LedgerError, SchemaTooNew
-from dosimeter.ledger.migrations import MIGRATIONS
+from dosimeter.ledger.stores import schema
+from dosimeter.ledger.stores.errors import ConnectionLost, LedgerError, SchemaTooNew
+from dosimeter.ledger.stores.migrations import MIGRATIONS
 
 
 class UniqueViolation(LedgerError):

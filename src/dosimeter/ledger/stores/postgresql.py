@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import URL, create_engine, event
 from sqlalchemy.pool import NullPool
 
-from dosimeter.ledger.errors import LedgerBusy, LedgerError, LedgerUnavailable
 from dosimeter.ledger.stores.base import Store, Transaction, UniqueViolation, _one_line
+from dosimeter.ledger.stores.errors import LedgerBusy, LedgerError, LedgerUnavailable
 
 _IDLE_LIMIT = "60s"
 _MIGRATION_LOCK = 7_346_925_208_431

@@ -30,7 +30,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from dosimeter.ledger.errors import LedgerError
+from dosimeter.ledger.stores.errors import LedgerError
 
 VERSION = 1
 _metadata = MetaData()

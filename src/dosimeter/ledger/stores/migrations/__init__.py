@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dosimeter.ledger.migrations import m0001_budgets_and_journal as m0001
+from dosimeter.ledger.stores.migrations import m0001_budgets_and_journal as m0001
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quanta: what a menu may still sell, as a potential; one whole number.
+
+Quanta buy bundles of runs at the menu's prices (Lemma 2 in docs/prices.md). Nothing here is a
+float, so a spend is exact and costs the same after a million others. A run that is not on the
+menu, or that it cannot sell, ends it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dosimeter.accounting.priced.items import Item, Menu
+from dosimeter.rdp import Cost
+from dosimeter.rdp.cost import UP
+
+
+class Quanta(NamedTuple):
+    """The quanta that are left of a menu.
+
+    Attributes:
+        menu: The items and their prices.
+        left: How many quanta it may still sell.
+        readings: Epsilon after 0, 1, ... quanta, if they were made for an odometer.
+    """
+
+    menu: Menu
+    left: int
+    readings: tuple[float, ...] | None = None
+
+    def take(self, cost: Cost, count: int) -> tuple[Quanta, int] | None:
+        """The quanta after whole bundles of at least `count` runs, and how many runs they hold."""
+        item = self.menu.item(cost)
+        if item is None:
+            return None
+        bundles = -(-count // item.steps)
+        left = self.left - bundles * item.price
+        if left < 0:
+            return None
+        return Quanta(self.menu, left, self.readings), bundles * item.steps
+
+    def charged(self, cost: Cost, runs: int) -> Quanta | None:
+        """None, but for runs that it could have sold."""
+        sold = self.take(cost, runs)
+        return None if sold is None else sold[0]
+
+    def released(self, cost: Cost, runs: int) -> None:
+        """Nothing: the prices hold for quanta that only fall."""
+        return
+
+    def most(self, cost: Cost) -> int:
+        """How many runs the quanta buy."""
+        item = self.menu.item(cost)
+        return 0 if item is None else self.left // item.price * item.steps
+
+    @property
+    def reading(self) -> float:
+        """The reading at the quanta spent, or the epsilon that all of them are within."""
+        if self.readings is None:
+            return self.menu.epsilon
+        return self.readings[self.menu.quanta - self.left]
+
+    def remaining(self, limit: float) -> float:
+        """The share of the limit that the unsold quanta are."""
+        return limit * (self.left / self.menu.quanta) / UP
+
+    def shortage(self, cost: Cost, count: int) -> str:
+        """What the menu says to a cost that it cannot sell."""
+        item: Item | None = self.menu.item(cost)
+        if item is None:
+            return "off the menu"
+        return f"{item.steps} of it cost {item.price} of the {self.left} quanta left"

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums: the Rényi mixture at the costs summed so far, as a potential.
+
+Most decisions need only a plane that lies above epsilon (one dot product); the exact solve is
+called when the plane can no longer tell.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dosimeter.accounting.mixture import Mixture, Root, Tangent
+from dosimeter.accounting.tally import Tally, charge, largest
+from dosimeter.rdp import Cost
+from dosimeter.rdp.cost import UP
+from dosimeter.rounding import at_most, exact
+
+
+class Sums:
+    """A tally under a mixture; vouches while epsilon is within `limit`.
+
+    A frozen value: what is kept beside the tally are answers that were worked out before.
+    """
+
+    __slots__ = (
+        "_epsilon",
+        "_floor",
+        "_root",
+        "_tangent",
+        "approx_delta",
+        "limit",
+        "mixture",
+        "tally",
+    )
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        limit: float,
+        approx_delta: float,
+        tally: Tally,
+        tangent: Tangent | None = None,
+        before: Sums | None = None,
+    ) -> None:
+        self.mixture = mixture
+        self.limit = limit
+        self.approx_delta = approx_delta
+        self.tally = tally
+        self._tangent = tangent
+        self._epsilon: float | None = None
+        self._root: Root | None = None
+        self._floor = 0.0
+        if before is not None:
+            self._root = before._root
+            self._floor = before._floor if before._epsilon is None else before._epsilon
+
+    def take(self, cost: Cost, count: int) -> tuple[Sums, int] | None:
+        """The sums after a spend, if they stay within the limit and the cap on failures."""
+        asked = charge(cost, count, self.mixture.orders)
+        tally = self.tally.plus(asked)
+        if not tally.delta <= self.approx_delta:
+            return None
+        if self.limit == math.inf:
+            return self._with(tally), count
+        plane = self.tangent
+        # A curve does not fall, so its last value tells whether it is finite throughout.
+        if asked.rdp.item(-1) < math.inf:
+            bound = plane.after(asked.rdp)
+            if bound <= self.limit:
+                return self._with(tally, Tangent(bound, plane.slope)), count
+        plane = self.mixture.tangent(tally.rdp)
+        if min(plane.epsilon, tally.pure_epsilon) <= self.limit:
+            return self._with(tally, plane), count
+        return None
+
+    def charged(self, cost: Cost, runs: int) -> Sums:
+        """The sums after runs that they need not vouch for."""
+        return self._with(self.tally.plus(charge(cost, runs, self.mixture.orders)))
+
+    def released(self, cost: Cost, runs: int) -> Sums:
+        """The sums without runs that are part of them, rounded up."""
+        tally = self.tally.minus(charge(cost, runs, self.mixture.orders))
+        return Sums(self.mixture, self.limit, self.approx_delta, tally)
+
+    def most(self, cost: Cost) -> int:
+        """The largest count that stays within the limit."""
+        return largest(lambda count: self.take(cost, count) is not None)
+
+    @property
+    def reading(self) -> float:
+        """Epsilon of the sums, rounded up; never below that of the sums before."""
+        if self._epsilon is None:
+            mixed, self._root = self.mixture.solve(self.tally.rdp, self._root)
+            # The loss never passes the pure total, so its minimum needs no weight.
+            self._epsilon = max(self._floor, min(mixed, self.tally.pure_epsilon))
+        return self._epsilon
+
+    @property
+    def tangent(self) -> Tangent:
+        """A plane above epsilon from here on."""
+        if self._tangent is None:
+            self._tangent = self.mixture.tangent(self.tally.rdp)
+        return self._tangent
+
+    @property
+    def holds(self) -> bool:
+        """Whether the sums, taken alone, are within the limit."""
+        return min(self.mixture.epsilon(self.tally.rdp), self.tally.pure_epsilon) <= self.limit
+
+    def remaining(self, limit: float) -> float:
+        """How far the reading is from a limit, rounded down."""
+        return max(0.0, (limit - self.reading) / UP)
+
+    def shortage(self, cost: Cost, count: int) -> str:
+        """Which limit would be passed."""
+        tally = self.tally.plus(charge(cost, count, self.mixture.orders))
+        if not tally.delta <= self.approx_delta:
+            return (
+                f"the deltas of its costs would sum to {at_most(tally.delta)}, over "
+                f"approx_delta={exact(self.approx_delta)}, which was set when the gate was made"
+            )
+        after = min(self.mixture.epsilon(tally.rdp), tally.pure_epsilon)
+        return f"epsilon would be {at_most(after)}"
+
+    def _with(self, tally: Tally, tangent: Tangent | None = None) -> Sums:
+        return Sums(self.mixture, self.limit, self.approx_delta, tally, tangent, self)

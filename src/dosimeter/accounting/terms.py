@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Terms: what an account is, fixed before the first spend.
+
+The limit, the deltas, the orders and weights of the mixture, and the prices of a menu if there
+is one. They come from public parameters and never change; `plain` writes them down exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dosimeter import arguments
+from dosimeter.accounting.mixture import Mixture
+from dosimeter.accounting.priced import share
+from dosimeter.accounting.priced.items import Ladder, Menu
+from dosimeter.accounting.weights import (
+    DEFAULT_ORDERS,
+    budget_orders,
+    budget_weights,
+    default_weights,
+    plan_weights,
+)
+from dosimeter.neighbours import Neighbours
+from dosimeter.rdp import Cost, Orders
+from dosimeter.rdp.cost import UP
+from dosimeter.rdp.orders import FloatArray
+
+_USUAL = Neighbours.ADD_REMOVE_RECORD
+"""Left out of the plain form, which had no relation at first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The parameters of an account.
+
+    Attributes:
+        limit: The epsilon never to be passed; infinite for an odometer.
+        delta: The delta of the guarantee, apart from `approx_delta`.
+        approx_delta: Cap on the summed delta of costs that have one.
+        mixture: The Rényi mixture, on delta or on its share beside a menu.
+        menu: The declared mechanisms and their prices.
+        readings: Epsilon after each number of quanta, for an odometer with a menu.
+        neighbours: Which two data sets the guarantee speaks about, and so every cost.
+    """
+
+    limit: float
+    delta: float
+    approx_delta: float
+    mixture: Mixture
+    menu: Menu | None = None
+    readings: tuple[float, ...] | None = None
+    neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.neighbours, Neighbours):
+            raise TypeError(f"neighbours must be a dosimeter.Neighbours, got {self.neighbours!r}")
+        for item in () if self.menu is None else self.menu.items:
+            self.require_relation(item.cost)
+        if not self.total_delta < 1:
+            raise ValueError(f"approx_delta must leave delta below 1, got {self.approx_delta!r}")
+
+    @classmethod
+    def of_filter(
+        cls,
+        epsilon: float,
+        delta: float,
+        *,
+        plan: tuple[Cost, int] | None = None,
+        approx_delta: float = 0.0,
+        orders: Iterable[float] | None = None,
+        weights: Sequence[float] | FloatArray | None = None,
+        menu: Sequence[Cost] | Menu | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+    ) -> Terms:
+        """The terms of a filter; see `Filter`."""
+        limit = arguments.positive("epsilon", epsilon)
+        delta = arguments.open_unit("delta", delta)
+        part = delta if menu is None else delta * share.MIXTURE_SHARE
+        grid = budget_orders(limit, part) if orders is None else Orders(orders)
+        if weights is None:
+            weights = budget_weights(grid, limit, part)
+            if plan is not None:
+                weights = plan_weights(grid, weights, plan, part)
+        elif plan is not None:
+            raise ValueError(f"plan must not be given together with weights, got {plan!r}")
+        return cls(
+            limit=limit,
+            delta=delta,
+            approx_delta=arguments.non_negative("approx_delta", approx_delta),
+            mixture=Mixture(grid, weights, part),
+            menu=None if menu is None else share.menu_for(menu, limit, delta),
+            neighbours=neighbours,
+        )
+
+    @classmethod
+    def of_odometer(
+        cls,
+        delta: float,
+        *,
+        approx_delta: float = 0.0,
+        orders: Iterable[float] | None = None,
+        weights: Sequence[float] | FloatArray | None = None,
+        menu: Sequence[Cost] | Ladder | None = None,
+        plan: tuple[Cost, int] | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+    ) -> Terms:
+        """The terms of an odometer; see `Odometer`."""
+        delta = arguments.open_unit("delta", delta)
+        if menu is None and plan is not None:
+            raise ValueError(f"plan must come with a menu, got {plan!r} without one")
+        grid = DEFAULT_ORDERS if orders is None else Orders(orders)
+        part = delta if menu is None else delta * share.ODOMETER_MIXTURE_SHARE
+        approx_delta = arguments.non_negative("approx_delta", approx_delta)
+        mixture = Mixture(grid, default_weights(grid) if weights is None else weights, part)
+        ladder = None if menu is None else share.ladder_for(menu, delta, plan)
+        return cls(
+            limit=math.inf,
+            delta=delta,
+            approx_delta=approx_delta,
+            mixture=mixture,
+            menu=None if ladder is None else ladder.menu,
+            readings=None if ladder is None else ladder.readings,
+            neighbours=neighbours,
+        )
+
+    @property
+    def kind(self) -> str:
+        """ "filter" or "odometer"."""
+        return "filter" if self.limit < math.inf else "odometer"
+
+    @property
+    def total_delta(self) -> float:
+        """delta + approx_delta, the delta of the guarantee."""
+        return (self.delta + self.approx_delta) * UP if self.approx_delta else self.delta
+
+    def require_relation(self, cost: Cost) -> None:
+        """Raises ValueError if a cost is for other neighbours than these terms."""
+        if cost.neighbours is not self.neighbours:
+            raise ValueError(
+                f"cost must be for neighbours that {self.neighbours}, as the gate is, got one for "
+                f"{cost.neighbours}: {cost}. Say neighbours=... where the sensitivity was taken in "
+                "the gate's relation, or spend it from a gate of its own."
+            )
+
+    def plain(self) -> dict[str, Any]:
+        """The terms as plain JSON values, from which `from_plain` makes equal ones."""
+        return {
+            "kind": self.kind,
+            **({"epsilon": self.limit} if self.limit < math.inf else {}),
+            "delta": self.delta,
+            "approx_delta": self.approx_delta,
+            "orders": list(self.mixture.orders),
+            "weights": self.mixture.weights.tolist(),
+            **({} if self.neighbours is _USUAL else {"neighbours": str(self.neighbours)}),
+            **({} if self.menu is None else share.plain_menu(self.menu, self.readings)),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Terms:
+        """The terms that `plain` wrote; a menu is confirmed again.
+
+        Raises:
+            KeyError, TypeError, ValueError: They are not such terms.
+        """
+        values = dict(plain)
+        make: Any = {"filter": cls.of_filter, "odometer": cls.of_odometer}[values.pop("kind")]
+        if "neighbours" in values:
+            values["neighbours"] = Neighbours.named(values["neighbours"])
+        if "menu" in values:
+            priced = {name: values.pop(name) for name in share.FIELDS & set(values)}
+            values["menu"] = share.read_menu(priced)
+        terms: Terms = make(**values)
+        if terms.plain() != plain:
+            raise ValueError("they change when they are read")
+        return terms

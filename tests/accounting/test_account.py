@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account as a value: spends follow one another, nothing changes, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+
+import pytest
+
+import dosimeter as dm
+from dosimeter import Neighbours
+from dosimeter.accounting import Account, Guarantee, Terms
+from dosimeter.errors import BudgetExceeded, StateError
+
+NOMINAL, OTHER, STRANGER = dm.Gaussian(10.0), dm.Gaussian(20.0), dm.Gaussian(40.0)
+
+
+def opened(kind):
+    menu = None if "menu" not in kind else [NOMINAL, OTHER]
+    if kind.startswith("filter"):
+        return Account.open(Terms.of_filter(1.0, 1e-6, approx_delta=1e-9, menu=menu))
+    return Account.open(Terms.of_odometer(1e-6, approx_delta=1e-9, menu=menu))
+
+
+@pytest.fixture(params=["filter", "odometer", "filter with a menu", "odometer with a menu"])
+def account(request):
+    return opened(request.param)
+
+
+def seen(account):
+    """Everything that an account says."""
+    return account.plain(), account.epsilon, account.remaining, account.affordable(NOMINAL)
+
+
+def test_a_spend_gives_another_account_and_leaves_this_one(account):
+    before = json.dumps(seen(account))
+    after = account.after(NOMINAL, 3)
+    assert after is not account
+    assert json.dumps(seen(account)) == before
+    assert after.epsilon > account.epsilon
+    # The same question has the same answer, in any order of asking.
+    assert seen(account.after(NOMINAL, 3)) == seen(after)
+
+
+def test_two_futures_of_one_account_know_nothing_of_each_other(account):
+    one, two = account.after(NOMINAL, 2), account.after(STRANGER, 5)
+    assert one.plain() == account.after(NOMINAL, 2).plain()
+    assert two.plain() == account.after(STRANGER, 5).plain()
+
+
+def test_a_refusal_is_what_admits_foretold(account):
+    failing = dm.ApproxDp(0.01, 1e-3)
+    assert not account.admits(failing)
+    with pytest.raises(BudgetExceeded, match="approx_delta"):
+        account.after(failing)
+
+
+def test_the_affordable_count_is_admitted_and_one_more_is_not(account):
+    now = account.after(OTHER, 3)
+    most = now.affordable(NOMINAL)
+    assert now.admits(NOMINAL, most)
+    if most < 2**53:
+        assert not now.admits(NOMINAL, most + 1)
+
+
+def test_only_an_odometer_has_no_end(account):
+    odometer = account.terms.kind == "odometer"
+    assert (account.limit == math.inf) == odometer
+    assert (account.remaining == math.inf) == odometer
+
+
+def test_the_plain_form_leads_back_to_the_same_account(account):
+    for cost, count in [(NOMINAL, 1), (OTHER, 1), (STRANGER, 2), (OTHER, 2)]:
+        account = account.after(cost, count)
+        again = Account.from_plain(json.loads(json.dumps(account.plain())))
+        assert again.plain() == account.plain()
+        assert again.epsilon == pytest.approx(account.epsilon, rel=1e-12)
+        assert again.affordable(NOMINAL) == pytest.approx(account.affordable(NOMINAL), abs=1)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [{"kind": "meter"}, {"rdp": [0.0]}, {"delta": 2.0}, {"spent_delta": 1.0}, {"weights": None}],
+)
+def test_an_edited_plain_form_is_refused(account, edit):
+    with pytest.raises(StateError):
+        Account.from_plain({**account.plain(), **edit})
+
+
+@pytest.mark.parametrize("name", ["kind", "delta", "rdp", "spent_delta"])
+def test_an_incomplete_plain_form_is_refused(account, name):
+    plain = account.plain()
+    del plain[name]
+    with pytest.raises(StateError):
+        Account.from_plain(plain)
+
+
+class TestRelations:
+    """Figures of different neighbouring relations are never added up."""
+
+    @pytest.mark.parametrize("relation", Neighbours)
+    @pytest.mark.parametrize("menu", [False, True], ids=["sums", "menu"])
+    @pytest.mark.parametrize("kind", [dm.Filter, dm.Odometer])
+    def test_a_gate_takes_costs_of_its_own_relation_only(self, kind, menu, relation):
+        cost = dm.Gaussian(20.0, neighbours=relation)
+        given = (1.0, 1e-6) if kind is dm.Filter else (1e-6,)
+        gate = kind(*given, neighbours=relation, menu=[cost] if menu else None)
+        gate.spend(cost)
+        before = gate.state()
+        for other in set(Neighbours) - {relation}:
+            stranger = dm.Gaussian(20.0, neighbours=other)
+            for ask in (gate.admits, gate.spend, gate.affordable):
+                with pytest.raises(ValueError, match=f"must be for neighbours that {relation}"):
+                    ask(stranger)
+            with pytest.raises(ValueError, match="must be for neighbours"):
+                kind(*given, neighbours=other, menu=[cost])
+        assert gate.state() == before
+        assert gate.guarantee().neighbours is relation
+        assert str(relation) in str(gate.guarantee())
+        again = kind.from_state(json.loads(json.dumps(before)))
+        assert again.neighbours is relation
+        again.spend(cost)
+
+    def test_the_usual_relation_is_not_written_down(self):
+        assert "neighbours" not in dm.Filter(1.0, 1e-6).state()
+
+    @pytest.mark.parametrize("relation", ["replace one record", None, 1])
+    def test_what_is_no_relation_is_refused(self, relation):
+        with pytest.raises(TypeError, match="neighbours must be"):
+            dm.Filter(1.0, 1e-6, neighbours=relation)
+
+    def test_an_edited_relation_is_refused(self):
+        plain = Account.open(
+            Terms.of_filter(1.0, 1e-6, neighbours=Neighbours.REPLACE_ONE_RECORD)
+        ).plain()
+        for edit in ("replace two records", None, "add/remove one record"):
+            with pytest.raises(StateError):
+                Account.from_plain({**plain, "neighbours": edit})
+
+    @pytest.mark.parametrize("relation", Neighbours)
+    @pytest.mark.parametrize("menu", [False, True])
+    def test_a_guarantee_is_data(self, relation, menu):
+        for epsilon in (0.5, math.inf):
+            said = Guarantee(
+                kind="odometer",
+                epsilon=epsilon,
+                delta=1e-6,
+                neighbours=relation,
+                menu=menu,
+                seeded=True,
+            )
+            assert Guarantee.from_plain(json.loads(json.dumps(said.plain()))) == said
+        sides = "the same side" in " ".join(said.conditions)
+        assert sides == (menu and relation is not Neighbours.REPLACE_ONE_RECORD)
+
+
+class TestReleases:
+    def test_sums_fall_again_but_never_below_the_rest(self):
+        account = opened("filter").after(OTHER, 2)
+        back = account.after(NOMINAL, 3).released(NOMINAL, 3)
+        assert back.epsilon == pytest.approx(account.epsilon, rel=1e-9)
+        assert (back.sums.tally.rdp >= account.sums.tally.rdp).all()
+
+    def test_a_menu_takes_nothing_back_but_gives_the_runs_again(self):
+        account = opened("filter with a menu").after(NOMINAL, 3)
+        back = account.released(NOMINAL, 3)
+        assert back.quanta == account.quanta
+        assert back.sums.tally is account.sums.tally
+        again = back.after(NOMINAL, 3)
+        assert again.plain() == account.plain()
+
+    def test_released_runs_pay_for_no_other_cost(self):
+        account = opened("filter with a menu").after(NOMINAL, 3)
+        back = account.released(NOMINAL, 3)
+        assert back.affordable(OTHER) == account.affordable(OTHER)
+
+    def test_once_the_menu_has_ended_the_sums_take_back(self):
+        account = opened("filter with a menu").after(NOMINAL, 2).after(STRANGER)
+        assert account.quanta is None
+        back = account.released(STRANGER, 1)
+        assert back.epsilon < account.epsilon
+
+
+def test_states_of_the_first_release_open_and_go_on():
+    path = pathlib.Path(__file__).parent / "data" / "first_states.json"
+    saved = json.loads(path.read_text())
+    assert set(saved) == {"filter", "odometer", "menu filter", "ladder"}
+    for name, entry in saved.items():
+        kind = dm.Filter if "filter" in name else dm.Odometer
+        gate = kind.from_state(entry["state"])
+        assert gate.epsilon == pytest.approx(entry["epsilon"], rel=1e-12)
+        assert gate.state() == entry["state"]
+        gate.spend(NOMINAL)
+        assert gate.epsilon > entry["epsilon"]
