@@ -155,9 +155,9 @@ def test_what_pages_say_of_defaults_and_menus_is_so():
     assert not default.public
     said = f"private `{default.kind}` of the training records with `noise_multiplier = "
     assert f"{said}{default.noise_multiplier:g}`" in page
-    assert "takes a menu as a `Filter` does" in (
-        ROOT / "docs" / "prices.md"
-    ).read_text().replace("\n", " ")
+    assert "takes a menu as a `Filter` does" in (ROOT / "docs" / "prices.md").read_text().replace(
+        "\n", " "
+    )
     for other in (Ledger.create, Ledger.create_odometer, Ledger.create_blocks, Budget):
         assert "menu" in inspect.signature(other).parameters
 

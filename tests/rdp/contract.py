@@ -174,7 +174,7 @@ def is_taken_by_the_command_line(made, examples):
     """As an option where it has one, as JSON in any case, and shown as it is typed."""
     for cost in examples:
         plain = to_plain(cost)
-        assert cost_from({"cost": json.dumps(plain)}) == cost
+        assert cost_from({"cost": json.dumps(plain)}, str(cost.neighbours)) == cost
         if made.option is None:
             assert in_words(plain) == made.kind
             continue
@@ -183,7 +183,7 @@ def is_taken_by_the_command_line(made, examples):
         typed = in_words(plain)
         option, numbers = typed.split(" ")
         assert option == name.replace("_", "-"), f"{cost} must be shown as --{name}, got {typed}"
-        assert cost_from({name: numbers}) == cost, f"--{typed} must be {cost}"
+        assert cost_from({name: numbers}, str(cost.neighbours)) == cost, f"--{typed} must be {cost}"
         assert len(made.option.metavar.strip("]").replace("[", "").split(",")) == len(
             parameters(made)
         ), f"--{name} must show what it takes, got {made.option.metavar}"
