@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import dosimeter as dm
 from dosimeter.cli.app import app
+from dosimeter.cli.costs import cost_from, in_words
 from dosimeter.cli.outcome import ExitCode
 from dosimeter.cli.tables import bar
 from dosimeter.ledger import Ledger
@@ -148,11 +149,26 @@ class TestCosts:
         if option in ("--gaussian", "--laplace", "--sampled-gaussian", "--pure"):
             assert f"{option[2:]} {value.removesuffix('.0')}" in run("history", "b").output
 
+    def test_a_relation_is_said_in_words(self) -> None:
+        swapped = dm.Gaussian(20.0, neighbours=dm.Neighbours.REPLACE_ONE_RECORD)
+        relation = {"neighbours": str(swapped.neighbours)}
+        assert cost_from({"gaussian": "20"}, **relation) == swapped
+        plain = {"kind": "gaussian", "noise_multiplier": 20, **relation}
+        assert cost_from({"cost": json.dumps(plain)}) == swapped
+        assert in_words(plain) == "gaussian 20, replace one record"
+        with pytest.raises(ValueError, match="--neighbours must not come with --cost"):
+            cost_from({"cost": json.dumps(plain)}, **relation)
+        with pytest.raises(ValueError, match="without the gain from sampling"):
+            cost_from({"sampled_gaussian": "0.1,20"}, **relation)
+
     @pytest.mark.usefixtures("patients")
     @pytest.mark.parametrize(
         "options",
         [
             [],
+            ["--gaussian", "20", "--neighbours", "strangers"],
+            ["--gaussian", "20", "--neighbours", ""],
+            ["--cost", '{"kind":"gaussian","noise_multiplier":20,"neighbours":"strangers"}'],
             ["--gaussian", "1", "--laplace", "1"],
             ["--gaussian", "nan"],
             ["--gaussian", "x"],
@@ -315,3 +331,21 @@ class TestNeighbours:
         unknown = ["--neighbours", "someone"]
         wrong = run("spend", "users", "--gaussian", "50", *unknown, code=ExitCode.USAGE)
         assert "'replace one record'" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a\nb: all 9 entries fit, epsilon 0", "x\x1b[2Jy", "a: all 1 entries fit", "\u202eb", " "],
+)
+def test_a_name_cannot_pass_for_something_else(name: str) -> None:
+    run("create", name, "--epsilon", "1", "--delta", "1e-6")
+    spent = run("spend", name, "--gaussian", "20").output
+    shown = run("show", name).output
+    listed = run("list").output
+    verified = run("verify").output
+    for said in (spent, shown, listed, verified):
+        assert repr(name)[1:-1][:8] in said.replace("\n", "") or repr(name) in said
+        assert "\x1b" not in said
+        assert "\u202e" not in said
+    assert verified.startswith(repr(name))
+    assert verified.count("\n") == 1

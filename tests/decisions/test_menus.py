@@ -17,6 +17,7 @@ from dosimeter.decisions import (
     filter_for,
 )
 from dosimeter.decisions.menus import patiently
+from dosimeter.ledger import Ledger
 
 FIRST = StepSettings(2.0, 40, 200)
 READING = dm.Gaussian(20.0)
@@ -91,9 +92,14 @@ def test_what_takes_long_is_said_and_what_does_not_is_not(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.skipif(not RUNS.exists(), reason="the published runs are not beside this checkout")
 @pytest.mark.parametrize(("name", "pld"), PUBLISHED.items(), ids=PUBLISHED.keys())
-def test_a_published_run_fits_near_its_pld_epsilon_on_the_menu_of_its_policy(name, pld):
+def test_a_published_run_fits_near_its_pld_epsilon_on_the_menu_of_its_policy(name, pld, tmp_path):
     """Lécuyer's Section 5.2 from noise 2 to 1, a reading an epoch, as `dosimeter train` asks."""
     noises = json.loads(RUNS.read_text())[name]["sigma"]
     schedule = [spend for noise in noises for spend in ((step(round(noise, 1)), 98), (SIGNAL, 1))]
     menu = costs_of(StepSettings(2.0, 512, 50_000), [LowerNoise(2.0, 0.1, 1.0)], SIGNAL)
     assert admitted(filter_for(1.05 * pld, DELTA, lambda: menu, note=pytest.fail), schedule)
+    with Ledger.open(f"sqlite:///{tmp_path}/budgets.db") as ledger:
+        budget = ledger.create("images", 1.05 * pld, DELTA, menu=menu)
+        for cost, count in schedule:
+            budget.spend(cost, count)
+        assert ledger.verify("images").ok

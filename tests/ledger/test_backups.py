@@ -1,11 +1,13 @@
 """A client notices that an old backup was restored, however it comes to look."""
 
+import os
 import sqlite3
+import threading
 
 import pytest
 
 import dosimeter as dm
-from dosimeter.ledger import Ledger
+from dosimeter.ledger import Ledger, LedgerUnavailable
 from dosimeter.ledger.errors import JournalError
 
 COST = dm.Gaussian(50.0)
@@ -49,3 +51,89 @@ def test_nor_does_another_client_that_goes_on(restored):
             other["b"].spend(COST)
     with pytest.raises(JournalError, match="was an old backup restored"):
         budget.spend(COST)
+
+
+class TestTheFileItself:
+    """A connection leads to a file, not to a name; spends must reach the one that has the name."""
+
+    @pytest.fixture
+    def live(self, tmp_path):
+        path = tmp_path / "live.db"
+        with Ledger.open(f"sqlite:///{path}") as ledger:
+            budget = ledger.create("b", epsilon=1.0, delta=1e-6)
+            for _ in range(3):
+                budget.spend(COST)
+            yield path, budget
+
+    def test_nothing_is_acknowledged_into_a_file_that_was_removed(self, live):
+        path, budget = live
+        os.unlink(path)
+        for deed in (budget.spend, budget.admits, budget.spend):
+            with pytest.raises(LedgerUnavailable, match="is gone, and nothing was recorded"):
+                deed(COST)
+        assert not path.exists()
+
+    def test_nor_into_one_that_was_moved_away(self, live, tmp_path):
+        path, budget = live
+        os.rename(path, tmp_path / "elsewhere.db")
+        with pytest.raises(LedgerUnavailable, match="is gone"):
+            budget.spend(COST)
+
+    def test_an_older_file_in_its_place_is_refused(self, live, tmp_path):
+        path, budget = live
+        backup = tmp_path / "backup.db"
+        copy_database(path, backup)
+        for _ in range(5):
+            budget.spend(COST)
+        for end in ("-wal", "-shm"):
+            os.path.exists(f"{path}{end}") and os.unlink(f"{path}{end}")
+        os.rename(backup, path)
+        for deed in (budget.spend, budget.admits, budget.spend):
+            with pytest.raises(JournalError, match="was an old backup restored"):
+                deed(COST)
+
+    def test_the_same_budget_in_its_place_goes_on(self, live, tmp_path):
+        path, budget = live
+        backup = tmp_path / "backup.db"
+        copy_database(path, backup)
+        for end in ("-wal", "-shm"):
+            os.path.exists(f"{path}{end}") and os.unlink(f"{path}{end}")
+        os.rename(backup, path)
+        receipt = budget.spend(COST)
+        with Ledger.open(f"sqlite:///{path}") as other:
+            assert other["b"].statement().head == receipt.hash
+
+    def test_another_folder_is_no_other_file(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with Ledger.open("budgets.db") as ledger:
+            budget = ledger.create("b", epsilon=1.0, delta=1e-6)
+            (tmp_path / "elsewhere").mkdir()
+            monkeypatch.chdir(tmp_path / "elsewhere")
+            budget.spend(COST)
+            ledger.disconnect()
+            budget.spend(COST)
+            assert budget.statement().entries == 3
+        assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_reading_beside_a_thread_that_spends_raises_no_alarm(tmp_path):
+    with Ledger.open(f"sqlite:///{tmp_path}/b.db") as ledger:
+        budget = ledger.create("b", epsilon=30.0, delta=1e-6)
+        done, failures = threading.Event(), []
+
+        def read():
+            while not done.is_set():
+                try:
+                    budget.statement()
+                except Exception as error:
+                    failures.append(error)
+
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        for _ in range(300):
+            budget.spend(COST)
+        done.set()
+        for reader in readers:
+            reader.join()
+        assert not failures

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import DBAPIError
@@ -181,3 +182,17 @@ def test_a_server_that_writes_floats_short_changes_nothing(postgres: Postgres) -
         receipt = budget.spend(dm.Gaussian(20))
         assert budget.epsilon == receipt.epsilon
         assert ledger.verify("b").ok
+
+
+@pytest.mark.parametrize("last", [-1, 0, 1.0, True])
+def test_a_history_has_a_length(ledger: Ledger, last: object) -> None:
+    budget = ledger.create("b", epsilon=1.0, delta=1e-6)
+    with pytest.raises((TypeError, ValueError), match="last must be"):
+        budget.history(last)  # type: ignore[arg-type]
+
+
+def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+    with Ledger.open(f"sqlite:///{tmp_path}/b.db") as ledger:
+        ledger.create("b", epsilon=1.0, delta=1e-6)
+        for path in tmp_path.iterdir():
+            assert path.stat().st_mode & 0o077 == 0, path

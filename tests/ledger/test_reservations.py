@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import time
@@ -180,3 +181,7 @@ class TestBuffered:
         with pytest.raises((TypeError, ValueError), match="count must"):
             gate.spend(STEP, count)  # type: ignore[arg-type]
         assert budget.epsilon == 0
+
+    def test_it_is_not_copied(self, budget: Budget) -> None:
+        with budget.buffered(block=10) as gate, pytest.raises(TypeError, match="make one in each"):
+            copy.deepcopy(gate)

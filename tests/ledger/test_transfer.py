@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Export and import: the same bytes, checked line by line, never open in two places."""
+"""Export and import: the same bytes, checked line by line, closed where it left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def test_an_export_is_stable_to_the_byte_and_comes_back(filled: Ledger, other: L
     name = "pâtients 🎉"
     lines = list(filled.export(name))
     assert lines == list(filled.export(name))
-    assert all("\n" not in line and json.loads(line)["budget"] == name for line in lines)
+    assert all("\n" not in line and json.loads(line)["budget"] == name for line in lines[:-1])
+    assert json.loads(lines[-1])["entries"] == len(lines) - 1
     imported = other.import_journal(line + "\n" for line in lines)
     assert list(other.export(name)) == lines
     assert imported.statement() == filled[name].statement()
@@ -59,6 +60,11 @@ def test_an_export_that_was_edited_is_refused_whole(filled: Ledger, other: Ledge
         [lines[0].replace("30.0", "90.0")],
         [lines[0], lines[1][:-70] + '"hash":"x"}'],
         [*lines, lines[-1]],
+        # Cut short, wherever, with or without an end of its own.
+        *(lines[:end] for end in range(len(lines))),
+        *([*lines[:end], lines[-1]] for end in range(len(lines) - 1)),
+        [*lines[:-1], lines[-1].replace('"entries":6', '"entries":7')],
+        [*lines[:-1], lines[-1][:-1]],
     ]
     for export in wrong:
         with pytest.raises(JournalError):
@@ -88,7 +94,7 @@ def test_a_moved_budget_goes_on_in_one_place_only(filled: Ledger, other: Ledger)
 
 def test_a_closed_budget_is_not_moved_but_can_be_copied(filled: Ledger, other: Ledger) -> None:
     name = "pâtients 🎉"
-    filled.close(name)
+    filled[name].close()
     with pytest.raises(BudgetClosed):
         list(filled.export(name, move=True))
     copy = other.import_journal(filled.export(name))

@@ -45,12 +45,15 @@ def states_its_parts(made, examples):
 
 
 def is_registered(made, examples):
-    """A public name, written down under a kind of its own, with a page to itself or a mention."""
+    """A public name, with a kind and an option that no other has."""
     name = made.__name__
     assert made in dm.rdp.MECHANISMS, f"{name} must be in dosimeter.rdp.MECHANISMS"
     assert name in dm.rdp.__all__, f"{name} must be in dosimeter.rdp.__all__"
     assert name in dm.__all__, f"{name} must be in dosimeter.__all__"
-    for key, attribute in (("kind", lambda m: m.kind), ("option", lambda m: m.option)):
+    for key, attribute in (
+        ("kind", lambda m: m.kind),
+        ("option", lambda m: m.option and m.option.name),
+    ):
         mine = attribute(made)
         same = [other.__name__ for other in dm.rdp.MECHANISMS if attribute(other) == mine]
         assert mine is None or same == [name], f"{key} {mine!r} must be of one mechanism: {same}"
@@ -251,7 +254,13 @@ def _seen(cost):
 
 
 def _renyi(seen, way):
-    """D_a at every order of what is seen: at most the truth, for intervals show less."""
-    p, q = (seen.p, seen.q) if way is Direction.REMOVE else (seen.q, seen.p)
-    log = np.log(p) - np.log(q)
-    return np.array([math.log(float(p @ np.exp((a - 1) * log))) / (a - 1) for a in ORDERS])
+    """D_a at every order of what is seen: at most the truth, for intervals show less.
+
+    The moment less 1 is the mean of x^a - 1 - a (x - 1), which is never negative: what is not
+    looked at only lowers it, and small ones keep their digits.
+    """
+    p, q, d = seen if way is Direction.REMOVE else (seen.q, seen.p, -seen.d)
+    near = np.abs(d / q) < 0.5
+    loss = np.where(near, np.log1p(np.where(near, d / q, 0.0)), np.log(p) - np.log(q))
+    excess = [float(q @ (np.expm1(a * loss) - a * d / q)) for a in ORDERS]
+    return np.log1p(excess) / (np.array(ORDERS) - 1)

@@ -14,16 +14,21 @@ import numpy as np
 import pytest
 
 import dosimeter as dm
+from dosimeter.accounting.priced.losses import single_loss
+from dosimeter.accounting.priced.menu import hockey_stick
 from dosimeter.rdp import MECHANISMS, Cost
 from dosimeter.rdp.cost import Option
-from dosimeter.rdp.loss import Atoms
+from dosimeter.rdp.loss import Atoms, Direction
 from rdp import contract
 
 EXAMPLES = {
-    dm.Gaussian: [dm.Gaussian(0.8), dm.Gaussian(20.0)],
-    dm.Laplace: [dm.Laplace(0.7), dm.Laplace(12.5)],
-    dm.SampledGaussian: [dm.SampledGaussian(0.01, 1.0), dm.SampledGaussian(0.7, 3.0)],
-    dm.PureDp: [dm.PureDp(0.01), dm.PureDp(1.3)],
+    dm.Gaussian: [dm.Gaussian(noise) for noise in (0.2, 0.8, 20.0, 1e4)],
+    dm.Laplace: [dm.Laplace(scale) for scale in (0.05, 0.7, 12.5, 1e4)],
+    dm.SampledGaussian: [
+        dm.SampledGaussian(rate, noise)
+        for rate, noise in [(0.01, 1.0), (0.7, 3.0), (1e-5, 0.5), (0.999, 0.3), (0.1, 1e3)]
+    ],
+    dm.PureDp: [dm.PureDp(epsilon) for epsilon in (1e-4, 0.01, 1.3, 30.0)],
     dm.ApproxDp: [dm.ApproxDp(0.1, 1e-9), dm.ApproxDp(0.1, 1e-8)],
     dm.Zcdp: [dm.Zcdp(0.01), dm.Zcdp(0.01, 0.2)],
     dm.Curve: [dm.Curve([2.0, 8.0], [0.1, math.inf]), dm.Curve([2.0], [0.1])],
@@ -124,6 +129,13 @@ class Unseen(Whole):
         return Atoms.of(Whole.worlds(self), direction)
 
 
+class Leaky(Whole):
+    """One outcome in a thousand gives the record away."""
+
+    def worlds(self):
+        return [(0.001, 0.0), (0.999, 1.0)]
+
+
 class OtherEvent(Whole):
     def dp_event(self):
         return dpa.GaussianDpEvent(100.0)
@@ -168,3 +180,12 @@ def test_the_contract_names_what_is_missing(made, clause, named):
         clause(Whole, [Whole(0.5), Whole(1.0)])
     with pytest.raises(AssertionError, match=named):
         clause(made, [made(0.5), made(1.0)])
+
+
+def test_an_outcome_of_one_world_only_is_an_infinite_loss():
+    here, there = (single_loss(Leaky(1.0), way, 0) for way in Direction)
+    assert here.inf >= 0.001
+    assert hockey_stick(here, 50.0) >= 0.001
+    assert there.inf < 1e-20
+    assert hockey_stick(there, 0.0) >= 0.001
+    assert hockey_stick(there, 0.002) < 1e-9

@@ -166,7 +166,6 @@ def spend(
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
     ] = None,
-    neighbours: Neighbouring = _RECORD,
     purpose: Purpose = "",
     actor: Actor = "",
     db: Db = DEFAULT_DB,
@@ -181,7 +180,7 @@ def spend(
     """
     from dosimeter.cli import tables
 
-    asked = given_cost(context, neighbours)
+    asked = given_cost(context)
     with opened(db) as ledger:
         costs = dict.fromkeys(names, asked)
         receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)

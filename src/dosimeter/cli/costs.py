@@ -15,8 +15,7 @@ from dosimeter.cli.outcome import Command
 from dosimeter.rounding import exact
 
 if TYPE_CHECKING:
-    from dosimeter.neighbours import Neighbours
-    from dosimeter.rdp import Cost
+    from dosimeter.rdp import Cost, Neighbours
 
 _GIVEN = "dosimeter.cli.costs"
 _EXAMPLE = """'{"kind": "gaussian", "noise_multiplier": 20}'"""
@@ -35,13 +34,15 @@ class CostCommand(Command):
         return [*params[:first], *_params(), *params[first:]]
 
 
-def given_cost(context: typer.Context, neighbours: str) -> Cost:
-    """The cost that a command was given by exactly one option, for these neighbours.
+def given_cost(context: typer.Context) -> Cost:
+    """The cost that a command was given by exactly one option.
 
     Raises:
         ValueError: None or several were given, or one that describes no cost.
     """
-    return cost_from(context.meta.get(_GIVEN, {}), neighbours)
+    options = dict(context.meta.get(_GIVEN, {}))
+    neighbours = options.pop("neighbours", None)
+    return cost_from(options, neighbours)
 
 
 def menu_from(texts: Iterable[str], neighbours: str) -> list[Cost]:
@@ -51,7 +52,7 @@ def menu_from(texts: Iterable[str], neighbours: str) -> list[Cost]:
 
 def _item_from(text: str, neighbours: str) -> Cost:
     if text.lstrip().startswith("{"):
-        return cost_from({"cost": text}, neighbours)
+        return cost_from({"cost": text})
     name, _, numbers = text.strip().partition(" ")
     known = _mechanisms()
     if name.replace("-", "_") not in known:
@@ -63,9 +64,9 @@ def _item_from(text: str, neighbours: str) -> Cost:
     return cost_from({name.replace("-", "_"): numbers.strip()}, neighbours)
 
 
-def cost_from(options: Mapping[str, str | None], neighbours: str) -> Cost:
-    """The cost that exactly one of the options describes; JSON states its neighbours itself."""
-    from dosimeter.neighbours import Neighbours
+def cost_from(options: Mapping[str, str | None], neighbours: str | None = None) -> Cost:
+    """The cost that exactly one of the options describes, of a relation in words."""
+    from dosimeter.rdp import Neighbours
     from dosimeter.rdp.plain import from_plain
 
     given = {name: text for name, text in options.items() if text is not None}
@@ -73,14 +74,15 @@ def cost_from(options: Mapping[str, str | None], neighbours: str) -> Cost:
         got = _dashed(given) or "none"
         raise ValueError(f"cost must be given by exactly one of {_dashed(options)}, got {got}")
     ((name, text),) = given.items()
-    if name == "cost":
-        try:
-            return from_plain(json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"--cost must be JSON such as {_EXAMPLE}, got {text}: {error}"
-            ) from error
-    return _from_numbers(name, text, Neighbours.named(neighbours))
+    if name != "cost":
+        said = neighbours if neighbours is not None else str(Neighbours.ADD_REMOVE_RECORD)
+        return _from_numbers(name, text, Neighbours.named(said))
+    if neighbours is not None:
+        raise ValueError(f"--neighbours must not come with --cost, which says it, got {text}")
+    try:
+        return from_plain(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"--cost must be JSON such as {_EXAMPLE}, got {text}: {error}") from error
 
 
 def _from_numbers(name: str, text: str, neighbours: Neighbours) -> Cost:
@@ -95,8 +97,8 @@ def _from_numbers(name: str, text: str, neighbours: Neighbours) -> Cost:
     wanted = ",".join(names).upper()
     if not sum(names.values()) <= len(numbers) <= len(names):
         raise ValueError(f"{_dashed([name])} must be {wanted}, got {text!r}")
+    given: dict[str, Any] = dict(zip(names, numbers, strict=False))
     try:
-        given: dict[str, Any] = dict(zip(names, numbers, strict=False))
         return made(**given, neighbours=neighbours)
     except ValueError as error:
         if len(names) > 1:
@@ -137,6 +139,7 @@ def _params() -> list[Any]:
     about = {name: made.option for name, made in _mechanisms().items() if made.option is not None}
     rows = [(name, option.metavar, option.help) for name, option in about.items()]
     rows.append(("cost", "JSON", "A cost as JSON."))
+    rows.append(("neighbours", "RELATION", "If not add/remove one record."))
     command.__annotations__ = {
         name: Annotated[
             str | None, typer.Option(metavar=metavar, help=text, callback=kept, expose_value=False)

@@ -31,12 +31,14 @@ def bar(spent: float, limit: float, width: int = _BAR) -> str:
 
 def print_budgets(statements: list[Statement]) -> None:
     """One line for each budget."""
+    from dosimeter.ledger.records import shown
+
     table = Table(box=None, pad_edge=False)
     for column in ("name", "spent", "limit", "", "delta", "entries", "state"):
         table.add_column(column, justify="left" if column in ("name", "", "state") else "right")
     for one in statements:
         table.add_row(
-            _text(one.name),
+            _text(shown(one.name)),
             at_most(one.epsilon, padded=True),
             "none" if one.limit == math.inf else exact(one.limit),
             "" if one.limit == math.inf else bar(one.epsilon, one.limit, 12),
@@ -49,7 +51,9 @@ def print_budgets(statements: list[Statement]) -> None:
 
 def print_statement(one: Statement, guarantee: str) -> None:
     """Everything about one budget but its journal."""
-    lines = [("budget", one.name), ("kind", one.kind + (", closed" if one.closed else ""))]
+    from dosimeter.ledger.records import shown
+
+    lines = [("budget", shown(one.name)), ("kind", one.kind + (", closed" if one.closed else ""))]
     if one.limit < math.inf:
         spent, left = at_most(one.epsilon), at_least(one.remaining)
         lines.append(("spent", f"{bar(one.epsilon, one.limit)} {_percent(one)}"))
@@ -68,9 +72,11 @@ def print_statement(one: Statement, guarantee: str) -> None:
 
 def print_receipt(receipt: Receipt) -> None:
     """One line for a spend."""
+    from dosimeter.ledger.records import shown
+
     again = " (recorded before, nothing spent now)" if receipt.replayed else ""
     line = (
-        f"{receipt.budget}: entry {receipt.sequence}, {receipt.count:,} x {receipt.cost}, "
+        f"{shown(receipt.budget)}: entry {receipt.sequence}, {receipt.count:,} x {receipt.cost}, "
         f"epsilon {at_most(receipt.epsilon)}{again}"
     )
     _console().print(_text(line), soft_wrap=True)

@@ -11,8 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from dosimeter.accounting import Filter
-from dosimeter.accounting.priced.items import Direction
-from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
+from dosimeter.accounting.priced.share import fits_menu
 from dosimeter.rdp import Cost
 
 MOST = 1e4
@@ -75,7 +74,7 @@ def menu_noise(
     """
 
     def enough(noise: float) -> bool:
-        return _within(list(planned(noise)), epsilon, 0.9 * delta * (1 - 1e-9))
+        return fits_menu(list(planned(noise)), epsilon, delta)
 
     def only_planned(noise: float) -> Sequence[Cost]:
         return [cost for cost, _ in planned(noise)]
@@ -106,19 +105,6 @@ def _sold(
         # What a step costs falls with about the square of its noise.
         noise = _rounded_up(noise * max(1.0005, math.sqrt(wanted)))
     raise ValueError(f"epsilon must pay for the plan with some noise, got {epsilon!r}")
-
-
-def _within(planned: Sequence[tuple[Cost, int]], epsilon: float, delta: float) -> bool:
-    """Whether a plan that is fixed beforehand is (epsilon, delta)-DP, by exact losses."""
-    losses = Losses(epsilon, delta, lattice_level(epsilon) + 1)
-    for way in Direction:
-        total = None
-        for cost, count in planned:
-            part = losses.of(cost, count, way)
-            total = part if total is None else total.plus(part)
-        if total is not None and not hockey_stick(total, epsilon) <= delta:
-            return False
-    return True
 
 
 def _share_of_quanta(gate: Filter, planned: Iterable[tuple[Cost, int]]) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dosimeter import arguments
 from dosimeter.accounting import Account, Gate, Guarantee
 from dosimeter.ledger import book
 from dosimeter.ledger.book import Balance
@@ -161,7 +162,7 @@ class Budget:
         """The last entries of the journal, the oldest of them first."""
         with self._desk.store.reading() as transaction:
             balance = book.read(transaction, self._name)
-            lines = book.latest(transaction, balance, last)
+            lines = book.latest(transaction, balance, arguments.count("last", last))
         return [line.entry() for line in reversed(lines)]
 
     def close(self, *, purpose: str = "", actor: str = "") -> None:

@@ -17,11 +17,12 @@ from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance, Clock, Line
-from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
-from dosimeter.ledger.live import LiveAccounts, went_back
+from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, JournalError, LedgerRefusal
+from dosimeter.ledger.live import LiveAccounts
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest, written
 from dosimeter.ledger.request import Request, text
 from dosimeter.ledger.stores import Store, Transaction
+from dosimeter.ledger.stores.base import UniqueViolation
 from dosimeter.rdp import Cost
 
 T = TypeVar("T")
@@ -40,10 +41,12 @@ class Desk:
         self.store = store
         self.clock = clock
         self._live = LiveAccounts()
+        self._shared: set[str] = set()
+        """Budgets that someone else moved when they were last spent from."""
 
     def spend(self, request: Request) -> dict[str, Receipt]:
         """Spends in every budget or in none; the receipts by budget."""
-        if request.key is None and len(request.names) == 1:
+        if len(request.names) == 1:
             done = self._spend_ahead(request, request.names[0])
             if done is not None:
                 return {done.budget: done}
@@ -71,11 +74,11 @@ class Desk:
 
         Guarantee:
             It is recorded only if the row is, under its lock, still the balance that it was
-            worked out from; so it is what the slower way would have recorded. Refusals are
-            never decided here, because the row may have moved.
+            worked out from, and if the key is new; so it is what the slower way would have
+            recorded. Refusals are never decided here, because the row may have moved.
         """
         live = self._live.latest(name)
-        if live is None or live[0].closed:
+        if live is None or live[0].closed or name in self._shared:
             return None
         balance, before = live
         cost = request.costs[name]
@@ -84,7 +87,12 @@ class Desk:
         except BudgetExceeded:
             return None
         made = book.step(balance, account, time=book.utc(self.clock), **request.values(name))
-        if not self.transact(lambda transaction, _: made.record(transaction)):
+        try:
+            recorded = self.transact(lambda transaction, _: made.record(transaction))
+        except UniqueViolation:  # the key is known
+            return None
+        if not recorded:
+            self._shared.add(name)
             return None
         self._live.keep(made.after, account)
         return receipt(made.entry, made.after.head, cost)
@@ -129,9 +137,11 @@ class Desk:
 
     def ask(self, name: str, question: Callable[[Balance, Account], T]) -> T:
         """The answer to a question about where a budget stands now."""
+        # What is recorded while this reads is not in the moment that it sees.
+        seen = self._live.seen(name)
         with self.store.reading() as transaction:
             balance = book.read(transaction, name, known=self._known(name))
-            self._require_history(transaction, balance)
+            self._require_history(transaction, balance, seen)
             account = self.account(transaction, balance)
         answer = question(balance, account)
         self._live.keep(balance, account)
@@ -165,17 +175,28 @@ class Desk:
         return None if kept is None else kept[0]
 
     def _locked(self, transaction: Transaction, name: str) -> Balance:
-        balance = book.read(transaction, name, lock=True, known=self._known(name))
-        self._require_history(transaction, balance)
+        known = self._known(name)
+        balance = book.read(transaction, name, lock=True, known=known)
+        if balance is known:
+            self._shared.discard(name)
+        self._require_history(transaction, balance, self._live.seen(name))
         return balance
 
-    def _require_history(self, transaction: Transaction, balance: Balance) -> None:
+    def _require_history(
+        self, transaction: Transaction, balance: Balance, seen: tuple[int, str]
+    ) -> None:
         """Raises if a budget no longer holds the last entry that this client saw recorded."""
-        sequence, head = self._live.require_not_before(balance)
-        if 0 <= sequence < balance.sequence:
+        sequence, head = seen
+        if balance.sequence > sequence >= 0:
             line = book.by_sequence(transaction, balance, sequence)
-            if line is None or line.hash != head:
-                raise went_back(balance, sequence)
+            found = None if line is None else line.hash
+        else:
+            found = balance.head if balance.sequence == sequence else None
+        if sequence >= 0 and found != head:
+            raise JournalError(
+                f"budget {balance.name!r} must hold entry {sequence}, which was recorded, and it "
+                f"ends at entry {balance.sequence} or with another; was an old backup restored?"
+            )
 
     def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
         kept: Kept = []

@@ -187,10 +187,17 @@ class Verification:
         return self.problem is None
 
     def __str__(self) -> str:
+        name = shown(self.budget)
         if self.ok:
-            return f"{self.budget}: all {self.entries} entries fit, epsilon {at_most(self.epsilon)}"
+            return f"{name}: all {self.entries} entries fit, epsilon {at_most(self.epsilon)}"
         where = "its balance" if self.sequence is None else f"entry {self.sequence}"
-        return f"{self.budget}: {where} does not fit: {self.problem}"
+        return f"{name}: {where} does not fit: {self.problem}"
+
+
+def shown(name: str) -> str:
+    """A name as it may stand on a terminal: quoted if it could pass for something else."""
+    plain = name.isprintable() and name == name.strip() and ":" not in name
+    return name if plain else repr(name)
 
 
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)

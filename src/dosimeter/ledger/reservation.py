@@ -166,6 +166,9 @@ class Buffered:
     ) -> None:
         self.commit()
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a buffered gate must stay in the process that made it; make one in each")
+
     def _holds(self, cost: Cost, count: int) -> bool:
         current = self._current
         return current is not None and current.receipt.cost == cost and count <= current.remaining

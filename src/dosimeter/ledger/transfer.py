@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Journals out of a ledger, into another, and under the auditor's eye.
 
-An export is the stored lines themselves, each with its hash: nothing is written anew, so
-the same journal gives the same bytes for ever. An import replays every line first and
-adds the budget only if all of them fit.
+An export is the stored lines themselves, each with its hash, and one that counts them: nothing is
+written anew, so the same journal gives the same bytes for ever. An import replays every line
+first and adds the budget only if all of them fit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dosimeter.ledger.audit import Replay, verify_lines
 from dosimeter.ledger.book import Balance, Line
 from dosimeter.ledger.desk import Desk, Kept
 from dosimeter.ledger.errors import BudgetClosed, BudgetExists, JournalError
-from dosimeter.ledger.records import Kind, Receipt, Verification
+from dosimeter.ledger.records import START, Kind, Receipt, Verification, canonical
 from dosimeter.ledger.request import identifier
 from dosimeter.ledger.stores import Transaction
 from dosimeter.ledger.stores.base import UniqueViolation
@@ -56,16 +56,29 @@ def _exported(desk: Desk, name: str, *, move: bool) -> Iterator[str]:
         balance = book.read(transaction, name)
         if move and not _was_moved(transaction, balance):
             raise BudgetClosed(f"budget {name!r} must be open to be moved, it was closed")
+        written, head = 0, START
         for line in book.lines(transaction, balance):
             if not (move and line.sequence == balance.sequence):
                 yield book.export_line(line)
+                written, head = written + 1, line.hash
+        yield _end(written, head)
+
+
+def _end(entries: int, head: str) -> str:
+    """The last line of an export, without which it is not whole."""
+    return canonical({"entries": entries, "head": head})
 
 
 def import_lines(desk: Desk, lines: Iterable[str]) -> str:
     """The name of the budget that the lines described."""
-    read = [book.import_line(line.rstrip("\r\n")) for line in lines if line.strip()]
-    if not read:
-        raise JournalError("export must hold at least the opening entry, got no line")
+    *journal, end = [line.rstrip("\r\n") for line in lines if line.strip()] or [""]
+    read = [book.import_line(line) for line in journal]
+    if not read or end != _end(len(read), read[-1].hash):
+        raise JournalError(
+            f"export must end with a line that counts its entries, got {len(read)} of them and "
+            "another end: it was cut short or added to. Export the budget again; one that was "
+            "moved can be exported with --move again."
+        )
     name = identifier("name", read[0].entry().budget)
     replay, found = verify_lines(name, read)
     if not found.ok or replay.account is None:

@@ -15,6 +15,7 @@ from dosimeter.rdp.loss import (
     CLOSED_ERROR,
     Cells,
     Direction,
+    Loss,
     normal_between,
     normal_reach,
     normal_tail,
@@ -53,7 +54,8 @@ class Gaussian(Cost):
 
     def loss(self, direction: Direction) -> GaussianLoss:
         """The same in both directions."""
-        return GaussianLoss(1.0 / self.noise_multiplier)
+        far, shift = normal_reach(), 1.0 / self.noise_multiplier
+        return GaussianLoss(shift * (-far - shift / 2), shift * (far + shift / 2), shift)
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """A GaussianDpEvent."""
@@ -62,36 +64,19 @@ class Gaussian(Cost):
         return dp_accounting.GaussianDpEvent(self.noise_multiplier)
 
 
-@dataclass(frozen=True)
-class GaussianLoss:
+class GaussianLoss(Loss):
     """P = N(shift, 1), Q = N(0, 1): the output x has the loss shift (x - shift / 2)."""
-
-    shift: float
-
-    @property
-    def low(self) -> float:
-        """The loss of an output that is too low to be looked at."""
-        return self.shift * (-normal_reach() - self.shift / 2)
-
-    @property
-    def high(self) -> float:
-        """The loss of an output that is too high to be looked at."""
-        return self.shift * (normal_reach() + self.shift / 2)
-
-    @property
-    def scale(self) -> float:
-        """Its standard deviation."""
-        return self.shift
 
     def cells(self, cuts: FloatArray) -> Cells:
         """Differences of normal distribution functions."""
-        require_noise(1.0 / self.shift)
-        outputs = cuts / self.shift + self.shift / 2
+        shift = self.scale
+        require_noise(1.0 / shift)
+        outputs = cuts / shift + shift / 2
         outputs[0] = -math.inf
         q, lost_q = normal_between(outputs)
-        p, lost_p = normal_between(outputs - self.shift)
+        p, lost_p = normal_between(outputs - shift)
         # A difference lost in the second world weighs e^loss there, as its probability does.
         error = CLOSED_ERROR * p + lost_p + lost_q * np.exp(cuts[1:])
         top = -float(outputs[-1])
-        tail = normal_tail(top + self.shift)
+        tail = normal_tail(top + shift)
         return Cells(p, q, error, (tail, normal_tail(top), CLOSED_ERROR * tail))

@@ -16,7 +16,7 @@ import numpy as np
 
 from dosimeter import arguments
 from dosimeter.rdp.cost import SLACK, SMALLEST, Cost, Option
-from dosimeter.rdp.loss import CLOSED_ERROR, Cells, Direction
+from dosimeter.rdp.loss import CLOSED_ERROR, Cells, Direction, Loss
 from dosimeter.rdp.orders import FloatArray, Orders
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Laplace(Cost):
 
     def loss(self, direction: Direction) -> LaplaceLoss:
         """The same in both directions."""
-        return LaplaceLoss(self.pure_epsilon)
+        return LaplaceLoss(-self.pure_epsilon, self.pure_epsilon, self.pure_epsilon)
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """A LaplaceDpEvent."""
@@ -73,21 +73,8 @@ class Laplace(Cost):
         return dp_accounting.LaplaceDpEvent(self.scale)
 
 
-@dataclass(frozen=True)
-class LaplaceLoss:
+class LaplaceLoss(Loss):
     """P = Laplace at 0, Q = Laplace at 1: atoms at both ends, an exponential between."""
-
-    high: float
-
-    @property
-    def low(self) -> float:
-        """The loss of every output beyond the other centre."""
-        return -self.high
-
-    @property
-    def scale(self) -> float:
-        """The loss of half of all outputs."""
-        return self.high
 
     def cells(self, cuts: FloatArray) -> Cells:
         """Differences of exponentials, and the atoms."""

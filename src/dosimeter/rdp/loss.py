@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import enum
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, SupportsFloat
+from functools import cache
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
@@ -51,44 +53,38 @@ class Cells(NamedTuple):
     beyond: tuple[float, float, float]
 
 
-class Loss(Protocol):
+@dataclass(frozen=True)
+class Loss(ABC):
     """The privacy loss of one run in one direction: a frozen value, equal where losses are.
+
+    Attributes:
+        low: No loss is below it, but for what has a probability of 1e-25.
+        high: No finite loss is above it, but for what has a probability of 1e-25.
+        scale: The size of a typical loss; infinity where any lattice will do.
 
     Guarantee:
         The hockey-stick divergence of the mechanism is at most that of this loss at every real
         epsilon, for all neighbours in this direction (Lemma 1 of docs/prices.md needs no more).
     """
 
-    @property
-    def low(self) -> float:
-        """No loss is below it, but for what has a probability of 1e-25."""
-        ...
+    low: float
+    high: float
+    scale: float
 
-    @property
-    def high(self) -> float:
-        """No finite loss is above it, but for what has a probability of 1e-25."""
-        ...
-
-    @property
-    def scale(self) -> float:
-        """The size of a typical loss; infinity where any lattice will do."""
-        ...
-
+    @abstractmethod
     def cells(self, cuts: FloatArray) -> Cells:
         """How likely a loss between successive cuts is in either world.
 
         Raises:
             ValueError: Doubles cannot tell, or another mechanism says it better.
         """
-        ...
 
 
 @dataclass(frozen=True)
-class Atoms:
+class Atoms(Loss):
     """The loss of finitely many outcomes: both probabilities and the loss log(p / q) of each."""
 
     outcomes: tuple[tuple[float, float, float], ...]
-    scale: float = math.inf
 
     @classmethod
     def of(cls, worlds: Iterable[tuple[SupportsFloat, SupportsFloat]], way: Direction) -> Atoms:
@@ -97,17 +93,9 @@ class Atoms:
         if way is Direction.ADD:
             pairs = [(q, p) for p, q in pairs]
         losses = ((p, q, math.log(p / q) if q > 0 else math.inf) for p, q in pairs if p > 0)
-        return cls(tuple(sorted(losses)))
-
-    @property
-    def low(self) -> float:
-        """The least finite loss."""
-        return min((loss for *_, loss in self.outcomes if loss < math.inf), default=0.0)
-
-    @property
-    def high(self) -> float:
-        """The largest finite loss."""
-        return max((loss for *_, loss in self.outcomes if loss < math.inf), default=0.0)
+        outcomes = tuple(sorted(losses))
+        finite = [loss for *_, loss in outcomes if loss < math.inf] or [0.0]
+        return cls(min(finite), max(finite), math.inf, outcomes)
 
     def cells(self, cuts: FloatArray) -> Cells:
         """Each outcome in the cell at whose upper end, or below it, its loss lies."""
@@ -129,6 +117,7 @@ def require_noise(noise_multiplier: float) -> None:
         )
 
 
+@cache
 def normal_reach() -> float:
     """Deviations of a normal output beyond which it need not be looked at."""
     # scipy takes long to import, and only menus need it.

@@ -52,7 +52,7 @@ class PureDp(Cost):
         likely = 1.0 / (1.0 + math.exp(-self.epsilon))
         unlikely = likely * math.exp(-self.epsilon)
         outcomes = (likely, unlikely, self.epsilon), (unlikely, likely, -self.epsilon)
-        return Atoms(outcomes, scale=self.epsilon)
+        return Atoms(-self.epsilon, self.epsilon, self.epsilon, outcomes)
 
     def dp_event(self) -> None:
         """None: dp-accounting's randomised response is for one relation and forgets counts."""

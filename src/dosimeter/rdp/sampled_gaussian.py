@@ -25,6 +25,7 @@ from dosimeter.rdp.gaussian import Gaussian
 from dosimeter.rdp.loss import (
     Cells,
     Direction,
+    Loss,
     normal_between,
     normal_reach,
     normal_tail,
@@ -101,7 +102,22 @@ class SampledGaussian(Cost):
 
     def loss(self, direction: Direction) -> SampledLoss:
         """That of the mixture against the noise alone, or the reverse."""
-        return SampledLoss(self.sample_rate, self.noise_multiplier, direction)
+        rate, noise = self.sample_rate, self.noise_multiplier
+        low, high = (self._loss_of(x) for x in (-normal_reach(), normal_reach() + 1.0 / noise))
+        if direction is Direction.ADD:
+            low, high = -high, -low
+        # About its standard deviation.
+        scale = rate * math.sqrt(math.expm1(min(1.0, 1.0 / noise / noise)))
+        return SampledLoss(low, high, scale, rate, noise, direction)
+
+    def _loss_of(self, output: float) -> float:
+        """Loss of an output where the first neighbour has the extra record."""
+        rate, shift = self.sample_rate, 1.0 / self.noise_multiplier
+        exponent = shift * (output - shift / 2)
+        if exponent > 30 or rate == 1.0:
+            others = (1 - rate) / rate * math.exp(-max(exponent, 30.0))
+            return math.log(rate) + exponent + math.log1p(others)
+        return math.log1p(rate * math.expm1(exponent))
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """A PoissonSampledDpEvent of a GaussianDpEvent."""
@@ -162,38 +178,12 @@ class SampledGaussian(Cost):
 
 
 @dataclass(frozen=True)
-class SampledLoss:
+class SampledLoss(Loss):
     """P = (1-q) N(0,1) + q N(1/s,1), Q = N(0,1) in units of the noise s, or the reverse."""
 
     rate: float
     noise: float
     direction: Direction
-
-    @property
-    def low(self) -> float:
-        """The loss of an output that is too far on one side to be looked at."""
-        removed = self.direction is Direction.REMOVE
-        return self._of(-normal_reach()) if removed else -self._of(normal_reach() + 1 / self.noise)
-
-    @property
-    def high(self) -> float:
-        """The loss of an output that is too far on the other side."""
-        removed = self.direction is Direction.REMOVE
-        return self._of(normal_reach() + 1 / self.noise) if removed else -self._of(-normal_reach())
-
-    @property
-    def scale(self) -> float:
-        """About its standard deviation."""
-        return self.rate * math.sqrt(math.expm1(min(1.0, self.noise**-2)))
-
-    def _of(self, output: float) -> float:
-        """Loss of an output where the first neighbour has the extra record."""
-        shift = 1.0 / self.noise
-        exponent = shift * (output - shift / 2)
-        if exponent > 30 or self.rate == 1.0:
-            others = (1 - self.rate) / self.rate * math.exp(-max(exponent, 30.0))
-            return math.log(self.rate) + exponent + math.log1p(others)
-        return math.log1p(self.rate * math.expm1(exponent))
 
     def _outputs(self, losses: FloatArray) -> FloatArray:
         """The outputs with given losses; -infinity where no output has one so low."""

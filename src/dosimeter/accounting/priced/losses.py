@@ -90,7 +90,7 @@ def _level(scale: float, coarsest: int) -> int:
 
 
 def _require_within(most: float, low: float, high: float) -> None:
-    if not max(high, -low) <= most:
+    if not (high <= most and -low <= most):
         raise ValueError(
             f"menu must hold costs whose losses stay within {most:g}, "
             f"got one that reaches {max(high, -low):g}; spend it off the menu"

@@ -13,9 +13,15 @@ from typing import Any
 
 from dosimeter import arguments
 from dosimeter.accounting.priced.cache import FORMAT, remembered
-from dosimeter.accounting.priced.items import Item, Ladder, Menu
+from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
 from dosimeter.accounting.priced.ladder import make_ladder
-from dosimeter.accounting.priced.menu import checked, make_menu
+from dosimeter.accounting.priced.menu import (
+    Losses,
+    checked,
+    hockey_stick,
+    lattice_level,
+    make_menu,
+)
 from dosimeter.accounting.priced.verify import require_ladder, require_menu
 from dosimeter.errors import StateError
 from dosimeter.rdp import Cost
@@ -48,6 +54,23 @@ def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
         lambda found: require_menu(_within(_with_costs(found, costs), epsilon, share)),
     )
     return _with_costs(plain, costs)
+
+
+def fits_menu(planned: Sequence[tuple[Cost, int]], epsilon: float, delta: float) -> bool:
+    """Whether a plan that is fixed beforehand fits into a menu's share of a budget.
+
+    By exact losses: the menu of its costs comes close, and takes longer to make.
+    """
+    share = delta * MENU_SHARE
+    losses = Losses(epsilon, share, lattice_level(epsilon) + 1)
+    for way in Direction:
+        total = None
+        for cost, count in planned:
+            part = losses.of(cost, count, way)
+            total = part if total is None else total.plus(part)
+        if total is not None and not hockey_stick(total, epsilon) <= share:
+            return False
+    return True
 
 
 def _within(menu: Menu, epsilon: float, delta: float) -> Menu:

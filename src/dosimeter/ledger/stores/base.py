@@ -33,6 +33,8 @@ class Link(NamedTuple):
     connection: Any
     cursor: Any
     process: int
+    place: object = None
+    """What the connection leads to, where that can be taken away under it: a file."""
 
 
 class Transaction:
@@ -59,6 +61,7 @@ class Transaction:
             return
         try:
             self._commit()
+            self._store.require_in_place(self._link)
         except BaseException:
             self._store.undo(self._link)
             raise
@@ -191,17 +194,20 @@ class Store(ABC):
     def link(self) -> Link:
         """A connection for one transaction; it goes to `keep` or to `undo` afterwards."""
         self._forget_the_parents()
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
+        place = self._place()
+        while self._idle:
+            link = self._idle.pop()
+            if link.place == place:
+                return link
+            with suppress(Exception):
+                link.connection.close()
         try:
             connection = self._engine.raw_connection()
         except DBAPIError as error:
             raise self._failure(error.orig or error) from error
         except self.errors as error:
             raise self._failure(error) from error
-        return Link(connection, connection.cursor(), self._process)
+        return Link(connection, connection.cursor(), self._process, self._place())
 
     def _forget_the_parents(self) -> None:
         """Sets aside connections that came through a fork: they are neither used nor closed."""
@@ -212,6 +218,19 @@ class Store(ABC):
     def keep(self, link: Link) -> None:
         """Keeps a connection, on which a transaction has ended, for the next one."""
         (self._idle if link.process == os.getpid() else self._inherited).append(link)
+
+    def require_in_place(self, link: Link) -> None:
+        """Raises ConnectionLost if what a transaction was recorded in is no longer there."""
+        if link.place is not None and link.place != self._place():
+            raise ConnectionLost(
+                "the file of the ledger was removed or replaced while it was written; whether "
+                "the spend is in the one that is there now is unknown: retry with the same key",
+                outcome_unknown=True,
+            )
+
+    def _place(self) -> object:
+        """What a new connection would lead to, where that can change; None where it cannot."""
+        return None
 
     def undo(self, link: Link) -> None:
         """Rolls back what is open on a connection."""

@@ -8,9 +8,12 @@ directory where there is no WAL) puts a commit on the disk before it is acknowle
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
+from contextlib import suppress
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, create_engine, event
 from sqlalchemy.pool import NullPool
@@ -41,7 +44,12 @@ class SqliteStore(Store):
     def __init__(self, url: URL, timeout: float) -> None:
         if url.database in (None, "", ":memory:"):
             raise _not_a_file(url)
+        if not str(url.database).startswith("file:"):
+            # Later connections lead to the same file, whatever folder the process is in by then.
+            url = url.set(database=os.path.abspath(str(url.database)))
         self._url = url
+        self._file = _path(url)
+        self._made = False
         engine = create_engine(
             url.set(drivername="sqlite+pysqlite"),
             connect_args={"timeout": timeout, "isolation_level": None},
@@ -52,8 +60,13 @@ class SqliteStore(Store):
 
     def migrate(self) -> None:
         """Brings the tables up to date, and the file into WAL mode."""
+        if not os.path.exists(self._file):
+            # What is spent is nobody else's business, unless the owner says so.
+            with suppress(OSError):
+                os.close(os.open(self._file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         self._use_wal()
         super().migrate()
+        self._made = True
 
     def _use_wal(self) -> None:
         """Switches the file to WAL, once; SQLite does not wait for others there by itself."""
@@ -71,6 +84,19 @@ class SqliteStore(Store):
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(0.01)
+
+    def _place(self) -> object:
+        """The device and the inode of the file."""
+        try:
+            found = os.stat(self._file)
+        except OSError as error:
+            if not self._made:
+                return None
+            raise LedgerUnavailable(
+                f"the file of the ledger is gone, and nothing was recorded ({_one_line(error)}); "
+                "restore it, or open another ledger"
+            ) from None
+        return found.st_dev, found.st_ino
 
     def _has_tables(self, transaction: Transaction) -> bool:
         found = transaction.sql("SELECT 1 FROM sqlite_master WHERE name = 'dosimeter_schema'")
@@ -90,6 +116,12 @@ class SqliteStore(Store):
             if name.startswith(start):
                 return LedgerUnavailable(f"{reason} ({text})")
         return LedgerUnavailable(f"SQLite failed and nothing was acknowledged: {text}")
+
+
+def _path(url: URL) -> str:
+    """The path of the file, which SQLite also takes as a URI."""
+    name = str(url.database)
+    return unquote(urlsplit(name).path) if name.startswith("file:") else name
 
 
 def _not_a_file(url: URL) -> ValueError:
