@@ -21,7 +21,7 @@ from configs import changed
 from dosimeter.accounting import classic
 from dosimeter.compare import compare, plan
 from dosimeter.ledger import Ledger
-from dosimeter.runs.budgets import Plan
+from dosimeter.runs.budgets import Needs
 from dosimeter.runs.reader import config_from
 
 DELTA = 1e-6
@@ -224,8 +224,8 @@ class TestCommands:
 
     def test_train_takes_no_noise_too_little(self):
         asked = config_from(changed(training={"noise_multiplier": None, "epochs": 50}))
-        training = Plan(asked, records=120)
+        training = Needs(asked, records=120)
         cost = training.cost(training.noise)
         assert holds([(cost, training.steps)], asked.budget.epsilon, asked.budget.delta)
-        less = training.cost(0.8 * training.noise)
+        less = training.cost(0.98 * training.noise)
         assert not holds([(less, training.steps)], asked.budget.epsilon, asked.budget.delta)

@@ -294,6 +294,9 @@ def test_a_rule_that_ended_the_run_is_not_forgotten(run, tmp_path):
     rule = {"policy": StopEarly(target=0.0), "signal": CorrectCount(public=True)}
 
     def die(engine, record):
+        # Saved before anyone hears of it: what was released must stay charged.
+        saved = torch.load(tmp_path / "run.pt", weights_only=True)
+        assert len(saved["history"]["epochs"]) == record.epoch
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

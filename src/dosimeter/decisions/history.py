@@ -121,8 +121,8 @@ class History:
         """
         try:
             fields = dict(state)
-            if fields.pop("version") != _VERSION:
-                raise ValueError("another version")
+            if (version := fields.pop("version")) != _VERSION:
+                raise ValueError(f"version {version!r}, not {_VERSION}")
             epochs = [_epoch(values) for values in fields.pop("epochs")]
             promise = fields.pop("promise", None)
             return cls(
