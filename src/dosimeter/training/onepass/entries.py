@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -21,8 +20,8 @@ BLOCK = 1024
 PIECE = 32
 """How many rows are added one by one: the more, the farther rounding goes one way."""
 
-HELD = 2**18
-"""How many values of products are held at once, if two products have no more."""
+SMALL = 2**10
+"""Products of no more values than this are had of all pieces in one call."""
 
 PAIRED = 16
 """How many records are in double precision at once while their steps are paired."""
@@ -229,31 +228,24 @@ def _squares(rows: Tensor) -> Tensor:
 def added(left: Tensor, right: Tensor) -> Tensor:
     """The sum of the outer products of all rows, flat, in double precision if they are many.
 
-    Pieces are added two by two in single precision, and pairs of them in double.
+    Pieces are added two by two in single precision, and pairs of them in double. A matrix
+    product adds one row after the other, and `addmm_` would go on in the same way.
     """
-    pairs = max(1, min(HELD // (left.shape[1] * right.shape[1]), 32) // 2)
-    lefts, rights = (torch.split(each, 2 * PIECE * pairs) for each in (left, right))
+    whole = 0
     total = None
-    for some, others in zip(lefts, rights, strict=True):
-        for pair in _pairs(some, others):
-            total = pair if total is None else total.double().add_(pair)
+    if left.shape[1] * right.shape[1] <= SMALL and len(left) > 4 * PIECE:
+        whole = len(left) - len(left) % (2 * PIECE)
+        some, others = (each[:whole].unflatten(0, (-1, PIECE)) for each in (left, right))
+        products = torch.bmm(some.mT, others)
+        total = products[0::2].add_(products[1::2]).sum(0, dtype=torch.float64)
+    for start in range(whole, len(left), 2 * PIECE):
+        middle, end = start + PIECE, start + 2 * PIECE
+        pair = left[start:middle].T @ right[start:middle]
+        if middle < len(left):
+            pair += left[middle:end].T @ right[middle:end]
+        total = pair if total is None else total.double().add_(pair)
     assert total is not None
     return total.flatten()
-
-
-def _pairs(left: Tensor, right: Tensor) -> Iterator[Tensor]:
-    """The sums of the outer products of the rows of two pieces at a time, in a fixed order.
-
-    A matrix product adds one row after the other, and `addmm_` goes on in the same way.
-    """
-    whole = len(left) - len(left) % (2 * PIECE)
-    some, others = (
-        each[:whole].reshape(whole // PIECE, PIECE, each.shape[1]) for each in (left, right)
-    )
-    products = torch.bmm(some.mT, others)
-    yield from products[0::2].add_(products[1::2])
-    for start in range(whole, len(left), PIECE):
-        yield left[start : start + PIECE].T @ right[start : start + PIECE]
 
 
 def _paired(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
