@@ -235,7 +235,7 @@ def added(left: Tensor, right: Tensor) -> Tensor:
     total = None
     if left.shape[1] * right.shape[1] <= SMALL and len(left) > 4 * PIECE:
         whole = len(left) - len(left) % (2 * PIECE)
-        some, others = (each[:whole].unflatten(0, (-1, PIECE)) for each in (left, right))
+        some, others = (torch.unflatten(each[:whole], 0, (-1, PIECE)) for each in (left, right))
         products = torch.bmm(some.mT, others)
         total = products[0::2].add_(products[1::2]).sum(0, dtype=torch.float64)
     for start in range(whole, len(left), 2 * PIECE):
