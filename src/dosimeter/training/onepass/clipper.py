@@ -43,16 +43,16 @@ class OnePassClipper(Clipper):
             raise AssertionError
         if passes != 1 or book.repeated:
             self._require(size * max(passes, 2), size)
-        parameters = self._model.trained  # whole now, where `self.parameters` may be shards
-        for name, parameter in parameters.items():
+        parameters = list(self._model.trained.values())  # whole, where ours may be shards
+        for own, parameter in zip(self.parameters, parameters, strict=True):
             if parameter.grad is not None:
                 raise TicketError(
                     "every parameter must meet the records in a way that keeps them apart, got "
-                    f"{name!r} used outside of the model, in the loss, or by "
+                    f"{self.names[id(own)]!r} used outside of the model, in the loss, or by "
                     "an operation without a rule. Keep records in the first dimension, put "
                     "penalties into the optimizer's weight_decay, or wrap the operation in a "
                     "function of one batch."
                 )
         self._model.require_examined()
         scale = float(size) if self.mean else 1.0
-        return book.clipped_sums(list(parameters.values()), self.norm, scale)
+        return book.clipped_sums(parameters, self.norm, scale)

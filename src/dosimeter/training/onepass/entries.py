@@ -21,7 +21,10 @@ PIECE = 32
 """How many rows are added one by one: the more, the farther rounding goes one way."""
 
 SMALL = 2**10
-"""Products of no more values than this are had of all pieces in one call."""
+"""Products of no more values than this are had of many pieces in one call."""
+
+HELD = 2**20
+"""How many values of them are held at once."""
 
 PAIRED = 16
 """How many records are in double precision at once while their steps are paired."""
@@ -231,13 +234,19 @@ def added(left: Tensor, right: Tensor) -> Tensor:
     Pieces are added two by two in single precision, and pairs of them in double. A matrix
     product adds one row after the other, and `addmm_` would go on in the same way.
     """
-    whole = 0
-    total = None
-    if left.shape[1] * right.shape[1] <= SMALL and len(left) > 4 * PIECE:
+    size, whole, total = left.shape[1] * right.shape[1], 0, None
+    # Threads wait for each other after every call.
+    if size <= (SMALL if torch.get_num_threads() == 1 else 64 * SMALL):
         whole = len(left) - len(left) % (2 * PIECE)
-        some, others = (torch.unflatten(each[:whole], 0, (-1, PIECE)) for each in (left, right))
-        products = torch.bmm(some.mT, others)
-        total = products[0::2].add_(products[1::2]).sum(0, dtype=torch.float64)
+        rows = 2 * PIECE * max(1, HELD // (2 * size))
+        for start in range(0, whole, rows):
+            some, others = (
+                torch.unflatten(each[start : min(start + rows, whole)], 0, (-1, PIECE))
+                for each in (left, right)
+            )
+            products = torch.bmm(some.mT, others)
+            pairs = products[0::2].add_(products[1::2]).sum(0, dtype=torch.float64)
+            total = pairs if total is None else total.add_(pairs)
     for start in range(whole, len(left), 2 * PIECE):
         middle, end = start + PIECE, start + 2 * PIECE
         pair = left[start:middle].T @ right[start:middle]
