@@ -211,20 +211,36 @@ def test_no_rank_waits_for_a_gate_that_failed(together):
     assert second == ["DosimeterError", 0]
 
 
-def sharded_job():
-    """What is refused among several ranks: shards, and an engine from before they met."""
-    from torch.distributed.fsdp import fully_shard
+def refused_job():
+    """What is refused among several ranks: shards with Opacus, and an engine from before."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
-    told = []
-    model = nn.Linear(4, 2)
-    fully_shard(model, mesh=distributed.init_device_mesh("cpu", (2,)))
+    def sharded(**options):
+        model = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 2))
+        mesh = distributed.init_device_mesh("cpu", (2,))
+        fully_shard(model[0] if options.pop("part", False) else model, mesh=mesh, **options)
+        return model
+
+    def parallel():
+        mesh = distributed.init_device_mesh("cpu", (2,))
+        return parallelize_module(nn.Linear(4, 2), mesh, ColwiseParallel())
+
     data = TensorDataset(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))
     early = PrivateEngine(dm.Odometer(delta=1e-6))
     early._group = type(early.group).alone()
-    for engine, made in ((PrivateEngine(dm.Odometer(delta=1e-6)), model), (early, nn.Linear(4, 2))):
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    told = []
+    for engine, made, mode in (
+        (PrivateEngine(dm.Odometer(delta=1e-6)), sharded(), "hooks"),
+        (PrivateEngine(dm.Odometer(delta=1e-6)), sharded(part=True), "onepass"),
+        (PrivateEngine(dm.Odometer(delta=1e-6)), sharded(mp_policy=half), "onepass"),
+        (PrivateEngine(dm.Odometer(delta=1e-6)), parallel(), "onepass"),
+        (early, nn.Linear(4, 2), "onepass"),
+    ):
         try:
             engine.make_private(
-                made, torch.optim.SGD(made.parameters(), lr=0.1), data,
+                made, torch.optim.SGD(made.parameters(), lr=0.1), data, grad_sampling=mode,
                 noise_multiplier=1.0, max_grad_norm=1.0, batch_size=4)  # fmt: skip
         except ValueError as error:
             told.append(str(error))
@@ -232,9 +248,70 @@ def sharded_job():
 
 
 def test_shards_and_engines_from_before_are_refused(together):
-    for told in together(sharded_job):
-        assert "fully_shard" in told[0]
-        assert "Make the engine anew" in told[1]
+    for told in together(refused_job):
+        assert "grad_sampling='onepass'" in told[0]
+        assert "on the whole model" in told[1]
+        assert "mp_policy" in told[2]
+        assert "tensor parallelism" in told[3]
+        assert "Make the engine anew" in told[4]
 
 
-JOBS = (sharded_job, noise_job, stopping_job, policy_job, told_to_stop_job, failing_job)
+def sharded_job():
+    """The same run whole and sharded, with pieces of three records and batches of none."""
+    from torch.distributed.fsdp import fully_shard
+
+    data = TensorDataset(
+        torch.randn(60, 6, generator=torch.Generator().manual_seed(1)),
+        torch.randint(0, 3, (60,), generator=torch.Generator().manual_seed(2)),
+    )
+    found, passes, local = {}, [], 0
+    for sharded in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 3))
+        if sharded:
+            mesh = distributed.init_device_mesh("cpu", (2,))
+            for part in (model[0], model):
+                fully_shard(part, mesh=mesh)
+        base = torch.optim.Adam(model.parameters(), lr=0.05)
+        engine = PrivateEngine(dm.Odometer(delta=1e-6), seed=3)
+        private, optimizer, loader = engine.make_private(
+            model, base, data, noise_multiplier=0.5, max_grad_norm=1.0, batch_size=4,
+            physical_batch_size=3)  # fmt: skip
+        count = 0
+        for epoch in range(2):
+            for x, y in loader:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(private(x), y).backward()
+                optimizer.step()
+                count += 1
+            private(data.tensors[0])
+            engine.load_state_dict(engine.state_dict())
+            if epoch == 0:
+                engine._draw()  # a step that is begun and left
+                if distributed.get_rank() == 0:
+                    model.state_dict()  # cuts the model again, on this rank alone
+        passes.append(count)
+        if sharded:
+            local = sum(p.to_local().numel() for p in model.parameters())
+        whole = [p.full_tensor() if sharded else p for p in model.parameters()]
+        found[sharded] = torch.cat([p.detach().flatten() for p in whole]).tolist()
+    return {"whole": found[False], "sharded": found[True], "passes": passes, "local": local}
+
+
+def test_shards_give_the_same_model(together):
+    """Sums are whole numbers, so it is equal bit by bit; ranks run the model at will."""
+    first, second = together(sharded_job)
+    assert first["sharded"] == first["whole"] == second["sharded"] == second["whole"]
+    assert first["passes"] != second["passes"]
+    assert first["local"] + second["local"] == len(first["whole"])
+
+
+JOBS = (
+    refused_job,
+    sharded_job,
+    noise_job,
+    stopping_job,
+    policy_job,
+    told_to_stop_job,
+    failing_job,
+)

@@ -9,7 +9,7 @@ from dosimeter.training.clipping import SampleClipper
 from dosimeter.training.ghost import GhostClipper
 from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass import module
-from dosimeter.training.onepass.clipper import OnePassClipper
+from dosimeter.training.onepass_clipper import OnePassClipper
 
 EXPONENTS = range(-30, 31, 5)
 MODES = [*GradSampling]

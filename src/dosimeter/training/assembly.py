@@ -21,7 +21,7 @@ from dosimeter.training.group import Group
 from dosimeter.training.loader import PrivateLoader, Records
 from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass import OnePassModule
-from dosimeter.training.onepass.clipper import OnePassClipper
+from dosimeter.training.onepass_clipper import OnePassClipper
 from dosimeter.training.optimizer import PrivateOptimizer
 
 

@@ -18,6 +18,11 @@ from dosimeter.errors import BudgetExceeded, DosimeterError
 T = TypeVar("T")
 
 
+def is_sharded(model: nn.Module) -> bool:
+    """Whether a rank holds only parts of some parameters, as `fully_shard` leaves them."""
+    return any(hasattr(parameter, "device_mesh") for parameter in model.parameters())
+
+
 class Group:
     """This process' place among those that train together."""
 
@@ -88,7 +93,7 @@ class Group:
         """The model with rank 0's parameters on every rank."""
         from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Dpddp
 
-        if self.size == 1 or isinstance(model, Dpddp):
+        if self.size == 1 or isinstance(model, Dpddp) or is_sharded(model):
             return model
         wrapped: nn.Module = Dpddp(model)
         return wrapped

@@ -123,6 +123,7 @@ def validate(
     refusals.refuse_precision(model)
     refusals.refuse_wrapped(model)
     if mode is not GradSampling.ONEPASS:
+        refusals.refuse_shards(model)
         errors = ModuleValidator.validate(model, strict=False)
         if errors:
             raise ValueError(

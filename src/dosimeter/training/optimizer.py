@@ -23,6 +23,7 @@ from dosimeter.training.entropy import Entropy
 from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
 from dosimeter.training.release import Release
+from dosimeter.training.shards import Shards
 
 
 class PrivateOptimizer(torch.optim.Optimizer):
@@ -51,6 +52,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._max_grad_norm, self._mean, self._records = max_grad_norm, mean, records
         self._buffers = models.BufferWatch(model)
         self._noisy = Release(self._values, entropy=noise, group=group)
+        self._shards = Shards(model, group)
         self._on_step = on_step
         self._ticket: Ticket | None = None
         self._grid: Grid
@@ -135,6 +137,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._ticket, self._sums = ticket, None
         self._grid = self.grid(ticket.settings)
         self._clipper.norm = self._grid.norm
+        self._shards.gather()
         self.zero_grad()
 
     def receive(self, ticket: Ticket, piece: Piece) -> None:
@@ -152,7 +155,9 @@ class PrivateOptimizer(torch.optim.Optimizer):
         """The step of a logical batch without records: noise alone."""
         ticket.hand_out(Piece(size=0, last=True))
         ticket.redeem()
-        self._sums = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._sums = [
+            torch.zeros(p.shape, dtype=p.dtype, device=p.device) for p in self._parameters
+        ]
         self._release(ticket)
 
     def state_dict(self) -> dict[str, Any]:
@@ -189,8 +194,9 @@ class PrivateOptimizer(torch.optim.Optimizer):
         try:
             divisor = ticket.settings.batch_size if self._mean else 1
             self._noisy(sums, self._grid, divisor=divisor)
+            self._shards.scatter()
             for parameter, grad in zip(self._parameters, sums, strict=True):
-                parameter.grad = grad.to(parameter.dtype)
+                parameter.grad = self._shards.share(parameter, grad.to(parameter.dtype))
             self._base.step()
         except BaseException:
             ticket.void()

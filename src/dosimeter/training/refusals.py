@@ -42,7 +42,7 @@ def refuse_precision(model: nn.Module) -> None:
 
 
 def refuse_wrapped(model: nn.Module) -> None:
-    """Raises for models that were compiled or sharded: their layers cannot be seen any more."""
+    """Raises for models that were compiled: their layers cannot be seen any more."""
     for name, module in model.named_modules():
         compiled = getattr(module, "_compiled_call_impl", None) is not None
         if compiled or type(module).__name__ == "OptimizedModule":
@@ -50,12 +50,16 @@ def refuse_wrapped(model: nn.Module) -> None:
                 f"model must not be compiled, got {name or 'the whole'!r} so: a compiled layer "
                 "hides the gradients of its records. Pass the model as it was before."
             )
+
+
+def refuse_shards(model: nn.Module) -> None:
+    """Raises for models that were cut over ranks: Opacus knows nothing of the other parts."""
     for name, parameter in model.named_parameters():
         if hasattr(parameter, "device_mesh"):
             raise ValueError(
                 f"model must hold whole parameters on every rank, got a shard of {name!r}: the "
-                "norm of a record spans all of them. Leave fully_shard out: make_private "
-                "distributes the data by itself, and frozen parts cost no gradients."
+                "norm of a record spans all of them. Use grad_sampling='onepass', or leave "
+                "fully_shard out: make_private distributes the data by itself."
             )
 
 

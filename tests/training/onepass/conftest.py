@@ -52,7 +52,9 @@ def one_pass():
         (wrapped.recorded(book, *inputs) * weights).sum().backward()
         parameters = [p for p in model.parameters() if p.requires_grad]
         left = [name for name, p in model.named_parameters() if p.grad is not None]
+        book.settle()
+        norms = book.norms()
         sums = book.clipped_sums(parameters, bound)
-        return torch.cat([s.flatten() for s in sums]), book.norms(), left
+        return torch.cat([s.flatten() for s in sums]), norms, left
 
     return run

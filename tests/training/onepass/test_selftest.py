@@ -246,7 +246,7 @@ def second_use_instead_of_the_sum(monkeypatch):
 def no_factor_on_biases(monkeypatch):
     from dosimeter.training.onepass.entries import Rows
 
-    monkeypatch.setattr(Rows, "sum", lambda s, factors, part: s._rows[part].sum(0))
+    monkeypatch.setattr(Rows, "sum", lambda s, factors: s._rows.sum(0))
 
 
 def padding_forgotten(monkeypatch):
@@ -260,7 +260,7 @@ def padding_forgotten(monkeypatch):
 
 def norms_halved(monkeypatch):
     norms = Book.norms
-    monkeypatch.setattr(Book, "norms", lambda s, part=None: 0.5 * norms(s, part))
+    monkeypatch.setattr(Book, "norms", lambda s: 0.5 * norms(s))
 
 
 def tied():

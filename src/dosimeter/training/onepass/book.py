@@ -19,9 +19,6 @@ from dosimeter.training.onepass.entries import Entry, Rows, hidden
 MARGIN = 2.0**-18
 """By how much a norm is rounded up: what 1,024 squares can lose, added in eight lanes."""
 
-CHUNK = 256
-"""How many records are added up in single precision before double takes over."""
-
 
 class Book:
     """What the backward pass over one batch of `records` records has written down."""
@@ -73,10 +70,9 @@ class Book:
         return entry.rows().double()
 
     @torch.no_grad()
-    def norms(self, part: slice | None = None) -> Tensor:
+    def norms(self) -> Tensor:
         """The norm of each record's gradient, rounded up, in double precision."""
-        part = slice(0, self.records) if part is None else part
-        squares = sum(entry.squares(part) for entry in self._entries.values())
+        squares = sum(entry.squares() for entry in self._entries.values())
         assert isinstance(squares, Tensor)
         values = sum(target.numel() for target in self._entries)
         return squares.sqrt_().mul_(1 + MARGIN).add_(hidden(values, torch.float32))
@@ -85,10 +81,9 @@ class Book:
     def clipped_sums(
         self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float = 1.0
     ) -> list[Tensor]:
-        """The sum over records of the clipped gradient, in double precision, by parameter.
+        """The sum over records of the clipped gradient, by parameter; empties the book.
 
-        Records are taken chunk by chunk, which keeps them in the processor's cache between norm
-        and sum, and sums of chunks are added in double precision.
+        Pieces of a batch are added in a fixed order, and in double precision where they are many.
 
         Args:
             parameters: Whose sums to give, in this order.
@@ -106,29 +101,23 @@ class Book:
         self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float
     ) -> list[Tensor]:
         self.settle()
-        sums: dict[Tensor, Tensor] = {}
-        for start in range(0, self.records, CHUNK):
-            part = slice(start, min(start + CHUNK, self.records))
-            norms = self.norms(part).mul_(scale)
-            if not math.isfinite(float(norms.sum())):
-                kept = norms.isfinite()
-                self._leave_out(part, kept)
-                norms = norms.where(kept, math.inf)
-            factors = (max_grad_norm * scale) / norms.clamp_(min=max_grad_norm)
-            rounded = {p.dtype: _rounded_down(factors, p.dtype) for p in parameters}
+        norms = self.norms().mul_(scale)
+        if not math.isfinite(float(norms.sum())):
+            kept = norms.isfinite()
             for target, entry in self._entries.items():
-                added = entry.sum(rounded[target.dtype], part)
-                sums[target] = sums[target].add_(added) if target in sums else added.double()
-        return [
-            sums[p].view_as(p) if p in sums else torch.zeros_like(p, dtype=torch.float64)
-            for p in parameters
-        ]
-
-    def _leave_out(self, part: slice, kept: Tensor) -> None:
-        everyone = torch.ones(self.records, dtype=torch.bool, device=kept.device)
-        everyone[part] = kept
-        for target, entry in self._entries.items():
-            self._entries[target] = entry.without(everyone)
+                self._entries[target] = entry.without(kept)
+            norms = norms.where(kept, math.inf)
+        factors = (max_grad_norm * scale) / norms.clamp_(min=max_grad_norm)
+        rounded = {p.dtype: _rounded_down(factors, p.dtype) for p in parameters}
+        sums: list[Tensor] = []
+        for parameter in parameters:
+            found = self._entries.pop(parameter, None)  # what was added needs no memory any more
+            sums.append(
+                torch.zeros_like(parameter)
+                if found is None
+                else found.sum(rounded[parameter.dtype]).view_as(parameter)
+            )
+        return sums
 
 
 def _rounded_down(factors: Tensor, dtype: torch.dtype) -> Tensor:

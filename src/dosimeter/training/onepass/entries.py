@@ -8,10 +8,8 @@ same numbers, so that what is measured is what is added.
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -19,8 +17,17 @@ from torch import Tensor
 BLOCK = 1024
 """Squares are added in single precision within blocks of this length, in double beyond."""
 
-PIECE = 64
+PIECE = 32
 """How many rows are added one by one: the more, the farther rounding goes one way."""
+
+SMALL = 2**10
+"""Products of no more values than this are had of many pieces in one call."""
+
+HELD = 2**20
+"""How many values of them are held at once."""
+
+PAIRED = 16
+"""How many records are in double precision at once while their steps are paired."""
 
 WIDE = 2**20
 """A gradient of more values than this is not written out if it can be helped."""
@@ -35,12 +42,12 @@ class Entry(ABC):
     records: int
 
     @abstractmethod
-    def squares(self, part: slice) -> Tensor:
+    def squares(self) -> Tensor:
         """The squared norm of each record's gradient, in double precision."""
 
     @abstractmethod
-    def sum(self, factors: Tensor, part: slice) -> Tensor:
-        """The sum over a part of the records, each times its factor, as a flat tensor."""
+    def sum(self, factors: Tensor) -> Tensor:
+        """The sum over records, each times its factor, as a flat tensor."""
 
     @abstractmethod
     def rows(self) -> Tensor:
@@ -58,14 +65,13 @@ class Rows(Entry):
         self._rows = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
         self.records = len(rows)
 
-    def squares(self, part: slice) -> Tensor:
+    def squares(self) -> Tensor:
         """See Entry."""
-        return row_squares(self._rows[part])
+        return row_squares(self._rows)
 
-    def sum(self, factors: Tensor, part: slice) -> Tensor:
+    def sum(self, factors: Tensor) -> Tensor:
         """See Entry."""
-        pieces = zip(torch.split(factors, PIECE), torch.split(self._rows[part], PIECE), strict=True)
-        return _added(some @ rows for some, rows in pieces)
+        return added(factors.unsqueeze(1), self._rows)
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -83,13 +89,13 @@ class Outer(Entry):
         self._a, self._g = inputs, backprops
         self.records = len(inputs)
 
-    def squares(self, part: slice) -> Tensor:
+    def squares(self) -> Tensor:
         """See Entry; the norm of an outer product is the product of the norms."""
-        return (lengths(self._a[part]) * lengths(self._g[part])).square_()
+        return (lengths(self._a) * lengths(self._g)).square_()
 
-    def sum(self, factors: Tensor, part: slice) -> Tensor:
+    def sum(self, factors: Tensor) -> Tensor:
         """See Entry."""
-        return _products(factors.unsqueeze(1) * self._g[part], self._a[part])
+        return added(factors.unsqueeze(1) * self._g, self._a)
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -113,28 +119,22 @@ class Steps(Entry):
         self.records = len(inputs)
         self._written: Rows | None = None
 
-    def squares(self, part: slice) -> Tensor:
+    def squares(self) -> Tensor:
         """See Entry."""
         if self._written is None:
-            alike = []
-            for tensor in (self._a[part], self._g[part]):
-                full = tensor.double()
-                alike.append(torch.bmm(full, full.transpose(1, 2)))
-            own = torch.stack([pairs.diagonal(dim1=1, dim2=2) for pairs in alike])
-            norms = (alike[0] * alike[1]).sum((1, 2)).clamp_(min=0).sqrt_()
-            lost = own.prod(0).sqrt().sum(1) * (self._a.shape[1] * _unit(self._a.dtype))
+            parts = zip(torch.split(self._a, PAIRED), torch.split(self._g, PAIRED), strict=True)
+            norms, lost, fits = (torch.cat(each) for each in zip(*map(_paired, parts), strict=True))
             if bool((lost <= CANCELS * norms).all()):
-                fits = (own < torch.finfo(self._a.dtype).max).all(dim=2).all(dim=0)
                 return (norms + lost).square_().where(fits, math.inf)
             self._written = Rows(self.rows())
-        return self._written.squares(part)
+        return self._written.squares()
 
-    def sum(self, factors: Tensor, part: slice) -> Tensor:
+    def sum(self, factors: Tensor) -> Tensor:
         """See Entry."""
         if self._written is not None:
-            return self._written.sum(factors, part)
-        scaled = (factors.view(-1, 1, 1) * self._g[part]).flatten(0, 1)
-        return _products(scaled, self._a[part].flatten(0, 1))
+            return self._written.sum(factors)
+        scaled = (factors.view(-1, 1, 1) * self._g).flatten(0, 1)
+        return added(scaled, self._a.flatten(0, 1))
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -157,26 +157,16 @@ class Lookup(Entry):
         grads = backprops.reshape(-1, backprops.shape[-1])
         self._grads = grads.new_zeros(len(self._keys), grads.shape[1]).index_add_(0, place, grads)
 
-    def squares(self, part: slice) -> Tensor:
+    def squares(self) -> Tensor:
         """See Entry."""
-        keys, grads = self._part(part)
-        squares = row_squares(grads)
-        return squares.new_zeros(part.stop - part.start).index_add_(
-            0, keys // self._size - part.start, squares
-        )
+        squares = row_squares(self._grads)
+        return squares.new_zeros(self.records).index_add_(0, self._keys // self._size, squares)
 
-    def sum(self, factors: Tensor, part: slice) -> Tensor:
+    def sum(self, factors: Tensor) -> Tensor:
         """See Entry."""
-        keys, grads = self._part(part)
-        scaled = (factors[keys // self._size - part.start].unsqueeze(1) * grads).double()
+        scaled = (factors[self._keys // self._size].unsqueeze(1) * self._grads).double()
         total = scaled.new_zeros(self._size, scaled.shape[1])
-        return total.index_add_(0, keys % self._size, scaled).flatten()
-
-    def _part(self, part: slice) -> tuple[Tensor, Tensor]:
-        """Keys are in order, so those of neighbouring records lie together."""
-        ends = torch.tensor([part.start, part.stop], device=self._keys.device) * self._size
-        first, last = torch.searchsorted(self._keys, ends).tolist()
-        return self._keys[first:last], self._grads[first:last]
+        return total.index_add_(0, self._keys % self._size, scaled).flatten()
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -238,14 +228,44 @@ def _squares(rows: Tensor) -> Tensor:
     return norms.double().square_()
 
 
-def _added(parts: Iterable[Tensor]) -> Tensor:
-    return functools.reduce(Tensor.add_, parts)
+def added(left: Tensor, right: Tensor) -> Tensor:
+    """The sum of the outer products of all rows, flat, in double precision if they are many.
+
+    Pieces are added two by two in single precision, and pairs of them in double. A matrix
+    product adds one row after the other, and `addmm_` would go on in the same way.
+    """
+    size, whole, total = left.shape[1] * right.shape[1], 0, None
+    # Threads wait for each other after every call.
+    if size <= (SMALL if torch.get_num_threads() == 1 else 64 * SMALL):
+        whole = len(left) - len(left) % (2 * PIECE)
+        rows = 2 * PIECE * max(1, HELD // (2 * size))
+        for start in range(0, whole, rows):
+            some, others = (
+                torch.unflatten(each[start : min(start + rows, whole)], 0, (-1, PIECE))
+                for each in (left, right)
+            )
+            products = torch.bmm(some.mT, others)
+            pairs = products[0::2].add_(products[1::2]).sum(0, dtype=torch.float64)
+            total = pairs if total is None else total.add_(pairs)
+    for start in range(whole, len(left), 2 * PIECE):
+        middle, end = start + PIECE, start + 2 * PIECE
+        pair = left[start:middle].T @ right[start:middle]
+        if middle < len(left):
+            pair += left[middle:end].T @ right[middle:end]
+        total = pair if total is None else total.double().add_(pair)
+    assert total is not None
+    return total.flatten()
 
 
-def _products(backprops: Tensor, inputs: Tensor) -> Tensor:
-    """The sum of the outer products of all rows, as a flat tensor."""
-    pieces = zip(torch.split(backprops, PIECE), torch.split(inputs, PIECE), strict=True)
-    return _added(g.T @ a for g, a in pieces).flatten()
+def _paired(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Norms from pairs of steps, what a sum may lose beyond them, and whether all is finite."""
+    full = [tensor.double() for tensor in pair]
+    alike = [torch.bmm(tensor, tensor.transpose(1, 2)) for tensor in full]
+    own = torch.stack([pairs.diagonal(dim1=1, dim2=2) for pairs in alike])
+    norms = (alike[0] * alike[1]).sum((1, 2)).clamp_(min=0).sqrt_()
+    dtype, steps = pair[0].dtype, pair[0].shape[1]
+    lost = own.prod(0).sqrt().sum(1) * (steps * _unit(dtype))
+    return norms, lost, (own < torch.finfo(dtype).max).all(dim=2).all(dim=0)
 
 
 def _masked(rows: Tensor, kept: Tensor) -> Tensor:

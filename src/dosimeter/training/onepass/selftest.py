@@ -201,12 +201,13 @@ def _compare(
     true = torch.stack([row.norm(dim=1) for row in rows]).norm(dim=0)
     # Not-a-number fails no comparison: such records are left out of the sum.
     bound = float(true.median()) / 2
-    factors = (bound / norms).clamp(max=1.0).unsqueeze(1)
-    sums = book.clipped_sums(parameters, bound) if bound > 0 else [None] * len(rows)
-    for name, parameter, row, mine in zip(names, parameters, rows, sums, strict=True):
+    for name, parameter, row in zip(names, parameters, rows, strict=True):
         apart = (book.gradients(parameter) - row).norm(dim=1)
         if bool((apart > TOLERANCE * true + 1e-12).any()):
             return name
+    factors = (bound / norms).clamp(max=1.0).unsqueeze(1)
+    sums = book.clipped_sums(parameters, bound) if bound > 0 else [None] * len(rows)
+    for name, row, mine in zip(names, rows, sums, strict=True):
         if mine is None or not bool(row.isfinite().all()):
             continue
         if float(((row * factors).sum(0) - mine.flatten()).norm()) > 3 * TOLERANCE * bound:

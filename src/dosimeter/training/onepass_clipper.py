@@ -27,7 +27,7 @@ class OnePassClipper(Clipper):
 
     def forget(self, size: int) -> None:
         """Drops whatever a pass that was not finished left; `size` records come next."""
-        for parameter in self.parameters:
+        for parameter in self._model.trained.values():
             parameter.grad = None
         self._model.begin(size)
 
@@ -43,14 +43,16 @@ class OnePassClipper(Clipper):
             raise AssertionError
         if passes != 1 or book.repeated:
             self._require(size * max(passes, 2), size)
-        for parameter in self.parameters:
+        parameters = list(self._model.trained.values())  # whole, where ours may be shards
+        for own, parameter in zip(self.parameters, parameters, strict=True):
             if parameter.grad is not None:
                 raise TicketError(
                     "every parameter must meet the records in a way that keeps them apart, got "
-                    f"{self.names[id(parameter)]!r} used outside of the model, in the loss, or by "
+                    f"{self.names[id(own)]!r} used outside of the model, in the loss, or by "
                     "an operation without a rule. Keep records in the first dimension, put "
                     "penalties into the optimizer's weight_decay, or wrap the operation in a "
                     "function of one batch."
                 )
         self._model.require_examined()
-        return book.clipped_sums(self.parameters, self.norm, float(size) if self.mean else 1.0)
+        scale = float(size) if self.mean else 1.0
+        return book.clipped_sums(parameters, self.norm, scale)
