@@ -151,7 +151,7 @@ class TestRaces:
                 budget.spend(clients.COST)
                 os._exit(0)
             assert os.waitpid(child, 0)[1] == 0
-            assert list(lines) == []
+            assert len(list(lines)) == 1  # the one that counts them
             assert budget.statement().entries == 2
 
 
