@@ -1,5 +1,7 @@
 """Settings for every suite."""
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -10,7 +12,9 @@ settings.load_profile("dosimeter")
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
-    """Menus made by the tests stay out of the user's cache."""
+    """Menus made by the tests stay out of the user's cache; processes of one run share them."""
+    base = tmp_path_factory.getbasetemp()
+    whole = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DOSIMETER_CACHE", str(tmp_path_factory.mktemp("menus")))
+        patch.setenv("DOSIMETER_CACHE", str(whole / "menus"))
         yield

@@ -97,6 +97,16 @@ def test_an_incomplete_plain_form_is_refused(account, name):
         Account.from_plain(plain)
 
 
+def test_sums_cannot_be_written_to(account):
+    with pytest.raises(ValueError, match="read-only"):
+        account.after(NOMINAL).sums.tally.rdp[:] = 0.0
+
+
+def test_a_stranger_to_the_menu_was_not_spent_and_is_not_given_back():
+    with pytest.raises(ValueError, match="must be one that was spent"):
+        opened("filter with a menu").released(STRANGER, 1)
+
+
 class TestRelations:
     """Figures of different neighbouring relations are never added up."""
 

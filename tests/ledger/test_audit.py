@@ -19,7 +19,8 @@ from ledger import raw
 COLUMNS = [raw.SEQUENCE, "key", "reference", "hash", "body"]
 
 
-MENU = [dm.SampledGaussian(0.01, 1.0), *(dm.Gaussian(20 + i) for i in range(3))]
+STEP = dm.Gaussian(50)
+MENU = [STEP, *(dm.Gaussian(20 + i) for i in range(3))]
 
 
 @pytest.fixture(params=[None, MENU], ids=["sums", "menu"])
@@ -31,7 +32,7 @@ def receipts(ledger: Ledger, url: str, request: pytest.FixtureRequest) -> list[R
         budget.spend(dm.Gaussian(20 + i), 2, key=f"k{i}", purpose=f"query {i}", actor="ada")
         for i in range(3)
     ]
-    with budget.reserve(dm.SampledGaussian(0.01, 1.0), 10) as reservation:
+    with budget.reserve(STEP, 10) as reservation:
         reservation.draw(2)
     raw.unprotect(url)
     return made

@@ -8,7 +8,7 @@ import pytest
 
 import dosimeter as dm
 from dosimeter.ledger import Ledger, LedgerUnavailable
-from dosimeter.ledger.errors import JournalError
+from dosimeter.ledger.errors import ConnectionLost, JournalError
 
 COST = dm.Gaussian(50.0)
 
@@ -137,3 +137,48 @@ def test_reading_beside_a_thread_that_spends_raises_no_alarm(tmp_path):
         for reader in readers:
             reader.join()
         assert not failures
+
+
+def test_what_a_slow_reader_kept_does_not_hide_a_restore(tmp_path):
+    path, backup = tmp_path / "live.db", tmp_path / "backup.db"
+    with Ledger.open(f"sqlite:///{path}") as ledger:
+        budget = ledger.create("b", epsilon=3.0, delta=1e-6)
+        for _ in range(3):
+            budget.spend(COST)
+        copy_database(path, backup)
+        # Others spend between the moment that a question sees and its answer.
+        ledger._desk.ask("b", lambda *_: [budget.spend(COST) for _ in range(4)])
+        ledger.disconnect()
+        copy_database(backup, path)
+        with pytest.raises(JournalError, match="was an old backup restored"):
+            budget.spend(COST)
+
+
+def test_a_file_replaced_while_it_is_opened_is_noticed(tmp_path, monkeypatch):
+    path, backup = tmp_path / "live.db", tmp_path / "backup.db"
+    with Ledger.open(f"sqlite:///{path}") as ledger:
+        ledger.create("b", epsilon=3.0, delta=1e-6)
+    copy_database(path, backup)
+    with Ledger.open(f"sqlite:///{path}") as client:
+        budget = client["b"]
+        client.disconnect()
+        engine = client._desk.store._engine
+        connect = engine.raw_connection
+
+        def replaced():
+            made = connect()
+            if backup.exists():
+                made.cursor().execute("SELECT 1 FROM dosimeter_budgets").fetchall()
+                os.replace(backup, path)
+                for end in ("-wal", "-shm"):
+                    if os.path.exists(f"{path}{end}"):
+                        os.unlink(f"{path}{end}")
+            return made
+
+        monkeypatch.setattr(engine, "raw_connection", replaced)
+        with pytest.raises(ConnectionLost) as lost:
+            budget.spend(COST)
+        assert lost.value.outcome_unknown
+        assert budget.spend(COST).sequence == 1
+    with Ledger.open(f"sqlite:///{path}") as other:
+        assert other["b"].statement().entries == 2

@@ -35,6 +35,9 @@ def run_race(url: str, names: list[str], racers: int = RACERS) -> list[tuple[str
 
 
 MENUS = pytest.mark.parametrize("menu", [None, clients.MENU], ids=["sums", "menu"])
+MENUS_SLOWLY = pytest.mark.parametrize(
+    "menu", [None, pytest.param(clients.MENU, marks=pytest.mark.slow)], ids=["sums", "menu"]
+)
 
 
 def race_and_check(url: str, repeat: int, menu: list[dm.Cost] | None) -> int:
@@ -74,7 +77,7 @@ class TestRaces:
         for repeat in range(50):
             race_and_check(url, repeat, menu)
 
-    @MENUS
+    @MENUS_SLOWLY
     def test_spends_in_several_budgets_do_not_deadlock(
         self, url: str, menu: list[dm.Cost] | None
     ) -> None:
@@ -86,7 +89,7 @@ class TestRaces:
         with Ledger.open(url) as ledger:
             assert all(ledger.verify(name).ok for name in names)
 
-    @MENUS
+    @MENUS_SLOWLY
     def test_threads_of_one_client_share_it(
         self, ledger: Ledger, menu: list[dm.Cost] | None
     ) -> None:
@@ -243,7 +246,7 @@ class TestKills:
     def test_clients(self, url: str, tmp_path: Path, menu: list[dm.Cost] | None) -> None:
         kill_clients(url, tmp_path / "log", 3, menu)
 
-    @MENUS
+    @MENUS_SLOWLY
     def test_the_server(
         self, own_server: Postgres, tmp_path: Path, menu: list[dm.Cost] | None
     ) -> None:

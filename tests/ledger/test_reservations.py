@@ -185,3 +185,11 @@ class TestBuffered:
     def test_it_is_not_copied(self, budget: Budget) -> None:
         with budget.buffered(block=10) as gate, pytest.raises(TypeError, match="make one in each"):
             copy.deepcopy(gate)
+
+    @pytest.mark.parametrize("lifetime", [0, -1.0, float("nan"), "long"])
+    def test_a_lifetime_that_is_none_reserves_nothing(
+        self, budget: Budget, lifetime: object
+    ) -> None:
+        with pytest.raises((TypeError, ValueError), match="lifetime must"):
+            budget.reserve(STEP, 5, lifetime=lifetime)  # type: ignore[arg-type]
+        assert budget.epsilon == 0

@@ -465,3 +465,35 @@ class TestArguments:
             engine.spend(Unwritten(100.0))
         assert engine.spends == 1
         assert dataclasses.is_dataclass(engine.guarantee())
+
+
+class TestAGateOfItsOwn:
+    """An engine that is given (epsilon, delta) has one budget, whoever holds its gate."""
+
+    @staticmethod
+    def trained(engine):
+        model, data = nn.Linear(3, 1), TensorDataset(torch.randn(64, 3), torch.randn(64, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        settings = {"noise_multiplier": 4.0, "max_grad_norm": 1.0, "batch_size": 16}
+        engine.make_private(model, optimizer, data, **settings)
+
+    def test_spends_on_it_before_training_count(self):
+        engine = PrivateEngine((2.0, 1e-5))
+        gate = engine.gate
+        gate.spend(dm.Gaussian(4.0), 3)
+        spent = engine.epsilon
+        self.trained(engine)
+        assert engine.gate is gate
+        assert engine.epsilon == spent > 1
+
+    def test_two_engines_over_it_share_it(self):
+        one = PrivateEngine((2.0, 1e-5))
+        two = PrivateEngine(one.gate)
+        self.trained(one)
+        self.trained(two)
+        assert one.gate is two.gate
+
+    def test_it_has_a_menu_if_nobody_held_it(self):
+        engine = PrivateEngine((2.0, 1e-5))
+        self.trained(engine)
+        assert engine.gate.menu is not None

@@ -84,6 +84,8 @@ class Account:
         kept = tuple(potential for potential in without if potential is not None)
         if len(kept) == len(self.potentials):
             return Account(self.terms, kept, self.prepaid)
+        if self.terms.menu is None or self.terms.menu.item(cost) is None:
+            raise ValueError(f"cost must be one that was spent to be given back, got {cost}")
         prepaid = {**self.prepaid, cost: self.prepaid.get(cost, 0) + count}
         return Account(self.terms, self.potentials, prepaid)
 

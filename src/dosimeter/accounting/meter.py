@@ -106,9 +106,7 @@ class Meter:
     @property
     def tally(self) -> Tally:
         """The running sum of everything spent, rounded up; read-only."""
-        tally = self._account.sums.tally
-        tally.rdp.flags.writeable = False
-        return tally
+        return self._account.sums.tally
 
     def price(self, cost: Cost) -> Item | None:
         """The bundle in which the menu sells `cost`; None for what is not on the menu."""

@@ -46,6 +46,7 @@ class Sums:
         self.limit = limit
         self.approx_delta = approx_delta
         self.tally = tally
+        tally.rdp.flags.writeable = False
         self._tangent = tangent
         self._epsilon: float | None = None
         self._root: Root | None = None

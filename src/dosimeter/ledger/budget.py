@@ -142,6 +142,7 @@ class Budget:
 
         There is no key: a reservation found again after a crash might be drawn twice.
         """
+        arguments.positive("lifetime", lifetime)
         asked = Request({self._name: cost}, count, purpose=purpose, actor=actor, kind=Kind.RESERVE)
         receipt = self._desk.spend(asked)[self._name]
         return Reservation(self._desk, receipt, lifetime=lifetime, actor=actor)

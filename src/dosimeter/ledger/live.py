@@ -8,6 +8,8 @@ a budget that no longer holds it has lost spends.
 
 from __future__ import annotations
 
+import threading
+
 from dosimeter.accounting import Account
 from dosimeter.ledger.book import Balance
 
@@ -20,6 +22,7 @@ class LiveAccounts:
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Balance, Account]] = {}
         self._seen: dict[str, tuple[int, str]] = {}
+        self._lock = threading.Lock()
 
     def latest(self, name: str) -> tuple[Balance, Account] | None:
         """What is kept for a budget; its balance was checked when it was."""
@@ -27,10 +30,13 @@ class LiveAccounts:
 
     def keep(self, balance: Balance, account: Account) -> None:
         """Keeps an account that is recorded."""
-        if len(self._kept) >= _MOST:
-            self._kept.clear()
-        self._kept[balance.name] = (balance, account)
-        self._seen[balance.name] = max(self.seen(balance.name), (balance.sequence, balance.head))
+        with self._lock:
+            if balance.sequence < self.seen(balance.name)[0]:
+                return  # another thread has gone on
+            if len(self._kept) >= _MOST:
+                self._kept.clear()
+            self._kept[balance.name] = (balance, account)
+            self._seen[balance.name] = (balance.sequence, balance.head)
 
     def seen(self, name: str) -> tuple[int, str]:
         """Sequence and hash of the last entry of a budget that this client saw recorded."""

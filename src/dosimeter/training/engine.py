@@ -154,7 +154,12 @@ class PrivateEngine(Controls):
 
     @property
     def gate(self) -> Gate:
-        """The gate that everything is charged to."""
+        """The gate that everything is charged to; once it was asked for it stays the same one.
+
+        An engine that was given (epsilon, delta) makes a menu when it is made private, unless its
+        gate was handed out before.
+        """
+        self._target = None
         return self._gate
 
     @property

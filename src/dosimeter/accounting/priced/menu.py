@@ -155,6 +155,11 @@ def checked(costs: Sequence[Cost]) -> Sequence[Cost]:
     for cost in costs:
         if not isinstance(cost, Cost):
             raise TypeError(f"menu must hold costs such as dosimeter.Gaussian, got {cost!r}")
+        if cost.delta != 0:
+            raise ValueError(
+                f"menu must hold costs that never fail, got {cost} with delta {cost.delta!r}. "
+                "Spend it off the menu, from approx_delta."
+            )
     if len(set(costs)) != len(costs):
         raise ValueError(f"menu must not hold a cost twice, got {list(costs)}")
     if len({cost.neighbours for cost in costs}) > 1:

@@ -177,10 +177,12 @@ def _single(pair: Pair, step: float, reach: float) -> Sum:
     first = math.floor(max(pair.low, -reach) / step)
     last = math.ceil(min(pair.high, reach) / step) + 1
     x: FloatArray = np.arange(first, last + 1, dtype=np.float64) * step
-    above_p, above_q = pair.tails(x)
-    above_p[0] = above_q[0] = 1.0
-    p, q = -np.diff(above_p), -np.diff(above_q)
     u = np.exp(-x)
+    above_p, above_q = pair.tails(x)
+    # What lies lower is raised to the first point. The rest of Q there would drag P's mass down.
+    below = max(0.0, 1.0 - float(above_p[0]) - 2.0**-50)
+    above_p[0], above_q[0] = 1.0, above_q[0] + below * u[0]
+    p, q = -np.diff(above_p), -np.diff(above_q)
     lower = np.clip((q - p * u[1:]) / (u[:-1] - u[1:]), 0.0, p)
     masses = np.append(lower, 0.0)
     masses[1:] += p - lower

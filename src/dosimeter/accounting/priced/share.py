@@ -43,7 +43,8 @@ def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
     """The menu of some costs for its share of a budget, or a menu made for such a budget."""
     share = delta * MENU_SHARE
     if isinstance(menu, Menu):
-        require_menu(_within(menu, epsilon, share))
+        menu = _whole(_within(menu, epsilon, share))
+        require_menu(menu)
         return menu
     costs = checked(listed(menu))
     plain = remembered(
@@ -83,6 +84,15 @@ def _within(menu: Menu, epsilon: float, delta: float) -> Menu:
     return menu
 
 
+def _whole(menu: Menu) -> Menu:
+    """The menu in Python's own whole numbers: those of numpy wrap."""
+    items = tuple(
+        Item(item.cost, arguments.count("steps", item.steps), arguments.count("price", item.price))
+        for item in menu.items
+    )
+    return Menu(menu.epsilon, menu.delta, arguments.count("quanta", menu.quanta), items)
+
+
 def _described(menu: Menu) -> dict[str, Any]:
     """What a menu adds to its costs."""
     return {
@@ -117,7 +127,9 @@ def ladder_for(
     """The ladder of some costs for its share of delta, or one made for such a share."""
     share = delta * LADDER_SHARE
     if isinstance(menu, Ladder):
-        require_ladder(_at_most(menu, share))
+        menu = _at_most(menu, share)
+        menu = Ladder(_whole(menu.menu), menu.readings)
+        require_ladder(menu)
         return menu
     costs, planned = checked(listed(menu)), None
     if plan is not None:

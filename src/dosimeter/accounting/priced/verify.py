@@ -137,6 +137,8 @@ def _require_numbers(menu: Menu) -> None:
     costs = [item.cost for item in menu.items]
     if not costs or len(set(costs)) != len(costs):
         raise ValueError(f"menu must hold every cost once, got {costs}")
+    if any(cost.delta != 0 for cost in costs):
+        raise ValueError(f"menu must hold costs that never fail, got {costs}")
     if len({cost.neighbours for cost in costs}) > 1:
         raise ValueError(f"menu must be for one neighbouring relation, got {costs}")
 

@@ -19,7 +19,12 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from dosimeter.ledger.stores import schema
-from dosimeter.ledger.stores.errors import ConnectionLost, LedgerError, SchemaTooNew
+from dosimeter.ledger.stores.errors import (
+    ConnectionLost,
+    LedgerError,
+    LedgerUnavailable,
+    SchemaTooNew,
+)
 from dosimeter.ledger.stores.migrations import MIGRATIONS
 
 
@@ -207,7 +212,8 @@ class Store(ABC):
             raise self._failure(error.orig or error) from error
         except self.errors as error:
             raise self._failure(error) from error
-        return Link(connection, connection.cursor(), self._process, self._place())
+        # As it was before: a file replaced meanwhile shows as another place, never as this one.
+        return Link(connection, connection.cursor(), self._process, place)
 
     def _forget_the_parents(self) -> None:
         """Sets aside connections that came through a fork: they are neither used nor closed."""
@@ -221,7 +227,11 @@ class Store(ABC):
 
     def require_in_place(self, link: Link) -> None:
         """Raises ConnectionLost if what a transaction was recorded in is no longer there."""
-        if link.place is not None and link.place != self._place():
+        try:
+            same = link.place is None or link.place == self._place()
+        except LedgerUnavailable:
+            same = False
+        if not same:
             raise ConnectionLost(
                 "the file of the ledger was removed or replaced while it was written; whether "
                 "the spend is in the one that is there now is unknown: retry with the same key",
