@@ -242,7 +242,7 @@ def own_server(mortal: Postgres) -> Postgres:
 
 
 class TestKills:
-    @MENUS
+    @MENUS_SLOWLY
     def test_clients(self, url: str, tmp_path: Path, menu: list[dm.Cost] | None) -> None:
         kill_clients(url, tmp_path / "log", 3, menu)
 

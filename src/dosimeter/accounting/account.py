@@ -219,14 +219,14 @@ class Account:
         taken, runs = sold
         # All runs are charged when they are bought: charging prepaid ones only when they are used
         # would let a stranger in between be paid by one potential and them by another.
-        followed = [
-            taken if potential is chosen else potential.charged(cost, runs)
-            for potential in self.potentials
-        ]
+        standing: list[Potential] = []
+        for potential in self.potentials:
+            after = taken if potential is chosen else potential.charged(cost, runs)
+            if after is not None:
+                standing.append(after)
         left = runs - wanted
         prepaid = {**self.prepaid, cost: left} if held or left else self.prepaid
-        standing = tuple(potential for potential in followed if potential is not None)
-        return Account(self.terms, standing, prepaid)
+        return Account(self.terms, tuple(standing), prepaid)
 
     def _checked(self, cost: Cost, count: int) -> tuple[Cost, int]:
         """The cost as the menu knows it, if there is one, and the count."""

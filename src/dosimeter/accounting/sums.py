@@ -46,7 +46,7 @@ class Sums:
         self.limit = limit
         self.approx_delta = approx_delta
         self.tally = tally
-        tally.rdp.flags.writeable = False
+        tally.rdp.setflags(write=False)
         self._tangent = tangent
         self._epsilon: float | None = None
         self._root: Root | None = None

@@ -22,7 +22,9 @@ def none_passes_delta(size, seeds, *, turns=24):
     assert made >= len(seeds) // 2
 
 
-@pytest.mark.parametrize("first", range(0, 50, 10))
+@pytest.mark.parametrize(
+    "first", [0, 10, 20, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 40))]
+)
 def test_no_player_reaches_more_than_v_at_random_prices(first):
     none_passes_delta("priced", range(first, first + 10))
 
