@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How delta is divided between a menu and the Rényi mixture beside it, and a menu's saved state.
+"""How delta is divided between a menu and the Rényi mixture beside it, and a menu's plain form.
 
-Two potentials that start at 0.9 delta and 0.1 delta may stand side by side, and whichever still
-holds is enough, provided that each is charged for every computation it admits and for every
-computation the other admits, or is dropped for good (the OR-lemma in docs/prices.md).
+That whichever of the two still holds is enough is the OR-lemma; `Account` is where it is kept.
 """
 
 from __future__ import annotations
@@ -86,11 +84,7 @@ def _within(menu: Menu, epsilon: float, delta: float) -> Menu:
 
 def _whole(menu: Menu) -> Menu:
     """The menu in Python's own whole numbers: those of numpy wrap."""
-    items = tuple(
-        Item(item.cost, arguments.count("steps", item.steps), arguments.count("price", item.price))
-        for item in menu.items
-    )
-    return Menu(menu.epsilon, menu.delta, arguments.count("quanta", menu.quanta), items)
+    return _with_costs(_described(menu), [item.cost for item in menu.items])
 
 
 def _described(menu: Menu) -> dict[str, Any]:
@@ -104,15 +98,10 @@ def _described(menu: Menu) -> dict[str, Any]:
 
 
 def _with_costs(plain: Mapping[str, Any], costs: Sequence[Cost]) -> Menu:
-    bundles = zip(costs, plain["bundles"], strict=True)
     items = tuple(
         Item(cost, arguments.count("steps", steps), arguments.count("price", price))
-        for cost, (steps, price) in bundles
+        for cost, (steps, price) in zip(costs, plain["bundles"], strict=True)
     )
-    return _menu(plain, items)
-
-
-def _menu(plain: Mapping[str, Any], items: tuple[Item, ...]) -> Menu:
     return Menu(
         arguments.positive("menu epsilon", plain["epsilon"]),
         arguments.open_unit("menu delta", plain["delta"]),
@@ -181,15 +170,10 @@ def read_menu(plain: Mapping[str, Any]) -> Menu | Ladder:
         StateError: The prices are of other rules; those of formats before 3 could be far too low.
     """
     require_format(plain)
-    items = tuple(
-        Item(
-            from_plain(entry["cost"]),
-            arguments.count("steps", entry["steps"]),
-            arguments.count("price", entry["price"]),
-        )
-        for entry in plain["menu"]["items"]
-    )
-    menu = _menu(plain["menu"], items)
+    items = plain["menu"]["items"]
+    bundles = [[entry["steps"], entry["price"]] for entry in items]
+    costs = [from_plain(entry["cost"]) for entry in items]
+    menu = _with_costs({**plain["menu"], "bundles": bundles}, costs)
     return _ladder(menu, plain) if "readings" in plain else menu
 
 
