@@ -45,7 +45,7 @@ _SPAN = 280
 
 _PLAN_SHARE = 0.5
 _BEYOND_PLAN = 3.1
-_DECLINE = 0.2
+_DECLINE = 0.25
 """The share of delta falls with this power of n, because a small epsilon needs it more."""
 
 _FIRST_SHARE = 0.08
@@ -55,8 +55,11 @@ _FAR = 150.0
 
 _PLACES = 64
 _TRIES = 12
-_ENOUGH = 0.98
-_RAISED = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05)
+_ENOUGH = 0.99
+_MOST_RISE = 0.05
+_LEAST_RISE = 1e-4
+_SLOPE = 20.0
+"""About how fast the logarithm of the value falls with a relative rise of the readings."""
 
 
 def make_ladder(costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | None) -> Ladder:
@@ -85,14 +88,20 @@ def _confirmed(built: Ladder) -> Ladder:
         ValueError: Builder and checker do not agree about it.
     """
     verify.require_delta(built.menu)
-    for raised in _RAISED:
+    raised, step, slope, before = 0.0, 0.0, _SLOPE, math.inf
+    while raised <= _MOST_RISE:
         readings = tuple(reading * (1 + raised) for reading in built.readings)
         ladder = Ladder(replace(built.menu, epsilon=readings[-1]), readings)
-        if verify.reached(ladder) <= ladder.menu.delta:
+        value = verify.reached(ladder)
+        if value <= ladder.menu.delta:
             return ladder
+        if step:
+            slope = math.log(before / value) / step if value < before else slope / 2
+        step = max(1.02 * math.log(value / ladder.menu.delta) / slope, _LEAST_RISE)
+        raised, before = raised + step, value
     raise ValueError(
         "menu must be confirmed by a second computation, got readings that it puts more than "
-        f"{_RAISED[-1]:.0%} higher. Leave the smallest and the largest cost out, or use an "
+        f"{_MOST_RISE:.0%} higher. Leave the smallest and the largest cost out, or use an "
         "odometer without a menu."
     )
 
@@ -124,7 +133,7 @@ def _within(
                 break
         # What the plan does not take is close to proportional to the share.
         spare = max(value - fixed, 0.05 * delta)
-        share *= min(2.0, 0.99 * (delta - fixed) / spare)
+        share *= min(2.0, 0.997 * (delta - fixed) / spare)
     if found is None:
         raise ValueError(
             "menu must hold costs that an odometer can read at this delta, got ones that cost far "
