@@ -57,6 +57,8 @@ def open_unit(name: str, value: object) -> float:
 
 def count(name: str, value: object) -> int:
     """An integer from 1 to MAX_COUNT."""
+    if type(value) is int and 1 <= value <= MAX_COUNT:  # what every spend passes
+        return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be a whole number of type int, got {value!r}")
     number = operator.index(cast(SupportsIndex, value))

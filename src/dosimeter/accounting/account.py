@@ -38,13 +38,14 @@ class Account:
     Attributes:
         terms: What is fixed.
         potentials: The proofs that still stand, the tightest first and the mixture last.
-        prepaid: Runs that every potential was charged for and that were not yet asked for.
+        prepaid: Runs of each item of the menu that every potential was charged for and that were
+            not yet asked for.
     """
 
     __slots__ = ("potentials", "prepaid", "terms")
 
     def __init__(
-        self, terms: Terms, potentials: tuple[Potential, ...], prepaid: Mapping[Cost, int]
+        self, terms: Terms, potentials: tuple[Potential, ...], prepaid: tuple[int, ...] = ()
     ) -> None:
         self.terms = terms
         self.potentials = potentials
@@ -55,8 +56,9 @@ class Account:
         """The account before the first spend."""
         sums = _sums(terms, Tally.nothing(terms.mixture.orders))
         if terms.menu is None:
-            return cls(terms, (sums,), {})
-        return cls(terms, (Quanta(terms.menu, terms.menu.quanta, terms.readings), sums), {})
+            return cls(terms, (sums,))
+        quanta = Quanta(terms.menu, terms.menu.quanta, terms.readings)
+        return cls(terms, (quanta, sums), (0,) * len(terms.menu.items))
 
     def after(self, cost: Cost, count: int = 1) -> Account:
         """The account once `count` runs of `cost` are spent.
@@ -64,10 +66,10 @@ class Account:
         Raises:
             BudgetExceeded: No potential vouches for them.
         """
-        cost, count = self._checked(cost, count)
-        after = self._after(cost, count)
+        cost, count, place = self._checked(cost, count)
+        after = self._after(cost, count, place)
         if after is None:
-            raise self._refusal(cost, count)
+            raise self._refusal(cost, count, place)
         return after
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
@@ -79,15 +81,14 @@ class Account:
 
         Where a potential takes nothing back they are prepaid again.
         """
-        cost, count = self._checked(cost, count)
+        cost, count, place = self._checked(cost, count)
         without = [potential.released(cost, count) for potential in self.potentials]
         kept = tuple(potential for potential in without if potential is not None)
         if len(kept) == len(self.potentials):
             return Account(self.terms, kept, self.prepaid)
-        if self.terms.menu is None or self.terms.menu.item(cost) is None:
+        if place is None:
             raise ValueError(f"cost must be one that was spent to be given back, got {cost}")
-        prepaid = {**self.prepaid, cost: self.prepaid.get(cost, 0) + count}
-        return Account(self.terms, self.potentials, prepaid)
+        return Account(self.terms, self.potentials, self._prepaid(place, self._held(place) + count))
 
     @property
     def sums(self) -> Sums:
@@ -132,9 +133,9 @@ class Account:
 
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
-        cost, _ = self._checked(cost, 1)
+        cost, _, place = self._checked(cost, 1)
         most = max(potential.most(cost) for potential in self.potentials)
-        return min(most + self.prepaid.get(cost, 0), arguments.MAX_COUNT)
+        return min(most + self._held(place), arguments.MAX_COUNT)
 
     def guarantee(self) -> Guarantee:
         """What holds: for a filter whatever it ever admits, for an odometer if one stops now."""
@@ -158,7 +159,7 @@ class Account:
         }
         if self.terms.menu is not None:
             plain["quanta_left"] = 0 if self.quanta is None else self.quanta.left
-            plain["prepaid"] = [self.prepaid.get(item.cost, 0) for item in self.terms.menu.items]
+            plain["prepaid"] = list(self.prepaid)
             plain["menu_open"] = self.quanta is not None
         return plain
 
@@ -205,10 +206,10 @@ class Account:
                 raise StateError(f"state must be within its limit {terms.limit}, got {within}")
         return cls(terms, (sums,) if quanta is None else (quanta, sums), prepaid)
 
-    def _after(self, cost: Cost, count: int) -> Account | None:
-        held = self.prepaid.get(cost, 0) if self.prepaid else 0
-        if count <= held:
-            return Account(self.terms, self.potentials, {**self.prepaid, cost: held - count})
+    def _after(self, cost: Cost, count: int, place: int | None) -> Account | None:
+        held = self._held(place)
+        if place is not None and count <= held:
+            return Account(self.terms, self.potentials, self._prepaid(place, held - count))
         wanted = count - held
         for chosen in self.potentials:
             sold = chosen.take(cost, wanted)
@@ -224,21 +225,29 @@ class Account:
             after = taken if potential is chosen else potential.charged(cost, runs)
             if after is not None:
                 standing.append(after)
-        left = runs - wanted
-        prepaid = {**self.prepaid, cost: left} if held or left else self.prepaid
+        prepaid = self.prepaid if place is None else self._prepaid(place, runs - wanted)
         return Account(self.terms, tuple(standing), prepaid)
 
-    def _checked(self, cost: Cost, count: int) -> tuple[Cost, int]:
-        """The cost as the menu knows it, if there is one, and the count."""
+    def _checked(self, cost: Cost, count: int) -> tuple[Cost, int, int | None]:
+        """The cost as the menu knows it, the count, and its place on the menu if it has one."""
         count = arguments.count("count", count)
         terms = self.terms
         if getattr(cost, "neighbours", None) is not terms.neighbours:
             charge(cost, count, terms.mixture.orders)  # says so if it is no cost
             terms.require_relation(cost)
-        return cost if terms.menu is None else terms.menu.declared(cost), count
+        if terms.menu is None:
+            return cost, count, None
+        place = terms.menu.place(cost)
+        return cost if place is None else terms.menu.items[place].cost, count, place
 
-    def _refusal(self, cost: Cost, count: int) -> BudgetExceeded:
-        wanted = count - self.prepaid.get(cost, 0)
+    def _held(self, place: int | None) -> int:
+        return 0 if place is None else self.prepaid[place]
+
+    def _prepaid(self, place: int, runs: int) -> tuple[int, ...]:
+        return (*self.prepaid[:place], runs, *self.prepaid[place + 1 :])
+
+    def _refusal(self, cost: Cost, count: int, place: int | None) -> BudgetExceeded:
+        wanted = count - self._held(place)
         reason = self.sums.shortage(cost, wanted)
         if self.quanta is not None and not cost.delta:
             reason = f"{self.quanta.shortage(cost, wanted)}, and by the mixture {reason}"
@@ -267,10 +276,12 @@ def _sums(terms: Terms, tally: Tally) -> Sums:
 
 def _counted(
     terms: Terms, counts: tuple[int, list[int], bool] | None
-) -> tuple[Quanta | None, dict[Cost, int]]:
+) -> tuple[Quanta | None, tuple[int, ...]]:
     """The quanta and the prepaid runs of a saved state, if the menu can have come to them."""
-    if terms.menu is None or counts is None:
-        return None, {}
+    if terms.menu is None:
+        return None, ()
+    if counts is None:
+        return None, (0,) * len(terms.menu.items)
     left, prepaid, is_open = counts
     whole = [left, *prepaid]
     if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in whole):
@@ -285,5 +296,4 @@ def _counted(
         raise StateError(f"state prepaid must have been bought from the menu, got {prepaid!r}")
     if not isinstance(is_open, bool):
         raise StateError(f"state menu_open must be true or false, got {is_open!r}")
-    runs = {item.cost: number for item, number in zip(items, prepaid, strict=True) if number}
-    return Quanta(terms.menu, left, terms.readings) if is_open else None, runs
+    return Quanta(terms.menu, left, terms.readings) if is_open else None, tuple(prepaid)

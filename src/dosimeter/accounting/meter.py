@@ -111,7 +111,7 @@ class Meter:
     def price(self, cost: Cost) -> Item | None:
         """The bundle in which the menu sells `cost`; None for what is not on the menu."""
         menu = self.menu
-        return None if menu is None else menu.item(menu.declared(cost))
+        return None if menu is None else menu.item(cost)
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether a spend of `count` runs of `cost` would be accepted now; changes nothing."""

@@ -60,7 +60,7 @@ def write_position(account: Account) -> str:
     if menu is None:
         return sums
     quanta = _ENDED if account.quanta is None else account.quanta.left
-    return " ".join(map(str, [sums, quanta, *(account.prepaid.get(i.cost, 0) for i in menu.items)]))
+    return " ".join(map(str, [sums, quanta, *account.prepaid]))
 
 
 def read_position(terms: Terms, text: str) -> Account:

@@ -61,21 +61,23 @@ class Menu:
 
     def item(self, cost: Cost) -> Item | None:
         """The item that `cost` is, or None for a stranger."""
-        return self._by_cost.get(cost)
+        place = self.place(cost)
+        return None if place is None else self.items[place]
 
-    def declared(self, cost: Cost) -> Cost:
-        """The declared cost that this one is but for its last digits, else the cost itself.
+    def place(self, cost: Cost) -> int | None:
+        """Where on the menu a cost stands, or None for a stranger.
 
-        Four units in the last place, as another order of computing the same number may leave:
-        the prices are rounded up by far more.
+        It may differ by four units in the last place, as another order of computing the same
+        number may leave: the prices are rounded up by far more.
         """
-        if cost in self._by_cost:
-            return cost
-        return next((known for known in self._by_cost if _alike(known, cost)), cost)
+        place = self._places.get(cost)
+        if place is not None:
+            return place
+        return next((n for known, n in self._places.items() if _alike(known, cost)), None)
 
     @cached_property
-    def _by_cost(self) -> dict[Cost, Item]:
-        return {item.cost: item for item in self.items}
+    def _places(self) -> dict[Cost, int]:
+        return {item.cost: place for place, item in enumerate(self.items)}
 
 
 @dataclass(frozen=True)
