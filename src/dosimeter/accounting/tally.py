@@ -121,11 +121,18 @@ def _one_run(cost: Cost, orders: Orders) -> Tally:
     return Tally(cost.rdp(orders), cost.pure_epsilon, cost.delta)
 
 
+@lru_cache(maxsize=4096)
+def _runs(cost: Cost, count: int, orders: Orders) -> Tally:
+    tally = _one_run(cost, orders).times(count)
+    tally.rdp.setflags(write=False)
+    return tally
+
+
 def charge(cost: Cost, count: int, orders: Orders) -> Tally:
     """What `count` runs of `cost` add to a tally over `orders`."""
     if type(cost).__hash__ is None:
         raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
-    return _one_run(cost, orders).times(arguments.count("count", count))
+    return _runs(cost, arguments.count("count", count), orders)
 
 
 def largest(admits: Callable[[int], bool]) -> int:
