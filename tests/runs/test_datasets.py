@@ -45,12 +45,9 @@ def test_a_share_that_leaves_nothing_on_one_side_is_refused():
         set_aside(Labelled(np.zeros((3, 2)), np.zeros(3, np.int64)), 0.5)
 
 
-BOUNDED = {"low": [0.0, 0.0, -10.0], "high": [100.0, 50.0, 10.0]}
-
-
-@pytest.mark.parametrize("keys", [{}, {"low": 0.0, "high": 100.0}, BOUNDED])
-def test_scaling_a_record_does_not_depend_on_others(keys):
-    x, data = points()[0], DataTable(**TABLE, **keys)
+@pytest.mark.parametrize("bounds", [[0, 100], [[0, 100], [0, 50], [-10, 10]]])
+def test_scaling_a_record_does_not_depend_on_others(bounds):
+    x, data = points()[0], DataTable(**TABLE, bounds=bounds)
     together = scaled(x, data)
     alone = np.concatenate([scaled(row[None], data) for row in x])
     np.testing.assert_array_equal(together, alone)
@@ -59,28 +56,39 @@ def test_scaling_a_record_does_not_depend_on_others(keys):
 
 def test_bounds_become_minus_one_to_one_and_clip():
     x = np.array([[0.0, 50.0, 200.0], [-5.0, 100.0, 25.0]])
-    out = scaled(x, DataTable(**TABLE, low=0.0, high=100.0))
+    out = scaled(x, DataTable(**TABLE, bounds=[0, 100]))
     np.testing.assert_allclose(out, [[-1, 0, 1], [-1, 1, -0.5]])
 
 
-def test_without_bounds_a_record_is_divided_by_its_own_largest_value():
-    x = np.array([[1.0, -4.0], [0.0, 0.0]])
-    np.testing.assert_array_equal(scaled(x, DataTable(**TABLE)), [[0.25, -1], [0, 0]])
+def test_bounds_by_name_are_taken_in_the_order_of_the_columns():
+    data = DataTable(**TABLE, bounds={"b": [0, 10], "a": [0, 100]})
+    np.testing.assert_allclose(scaled(np.array([[50.0, 5.0]]), data, ("a", "b")), [[0, 0]])
+
+
+def test_numbers_without_bounds_are_refused_with_the_way_out():
+    with pytest.raises(ValueError, match=r"data.bounds must be given .* \{ a = \[0, 100\]"):
+        scaled(np.array([[1.0, -4.0]]), DataTable(**TABLE), ("a", "b"))
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("bounds", "said"),
     [
-        ({"low": 1.0, "high": 1.0}, "data.low must be below"),
-        ({"low": -1.7e308, "high": 1.7e308}, "with a finite difference"),
-        ({"low": [0.0, 0.0], "high": 1.0}, r"data.low must be one number, or one for each column"),
-        ({"low": 0.0, "high": float("inf")}, "data.high must be finite"),
-        ({"low": float("nan"), "high": 1.0}, "data.low must be finite"),
+        ([1.0, 1.0], "a lower and a higher finite number"),
+        ([-1.7e308, 1.7e308], "a lower and a higher finite number"),
+        ([0.0, float("inf")], "a lower and a higher finite number"),
+        ([float("nan"), 1.0], "a lower and a higher finite number"),
+        ([0.0, 1.0, 2.0], "a lower and a higher finite number"),
+        ([], "a lower and a higher finite number"),
+        ({}, "a lower and a higher finite number"),
+        ({"a": [0.0]}, "a lower and a higher finite number"),
+        ([[0.0, 1.0]] * 2, r"a pair for each column of a record, which has shape \(3,\), got 2"),
+        ({"ab": [0, 1], "bb": [0, 1]}, "must name columns, got 'ab'; did you mean 'bb'"),
+        ({"aa": [0, 1], "bb": [0, 1]}, "must name every column, got none for 'cc'"),
     ],
 )
-def test_bounds_that_do_not_fit_are_refused(keys, said):
+def test_bounds_that_do_not_fit_are_refused(bounds, said):
     with pytest.raises(ValueError, match=said):
-        scaled(points()[0], DataTable(**TABLE, **keys))
+        scaled(points()[0], DataTable(**TABLE, bounds=bounds), ("aa", "bb", "cc"))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,7 @@ def test_bounds_that_do_not_fit_are_refused(keys, said):
 def test_channels_come_first(shape, dtype, expected):
     x = np.random.default_rng(0).integers(1, 255, shape).astype(dtype)
     np.savez("t.npz", x=x, y=np.arange(6) % 2)
-    records = load(DataTable(**TABLE))
+    records = load(DataTable(**TABLE, bounds=None if dtype is np.uint8 else [0, 255]))
     assert records.shape == expected
     assert records.private.tensors[0].dtype == torch.float32
     assert records.public is None
@@ -104,11 +112,11 @@ def test_channels_come_first(shape, dtype, expected):
 def test_a_test_part_is_left_alone_unless_declared_public(tmp_path):
     x, y = points()
     np.savez("t.npz", x_train=x, y_train=y, x_test=x[:7], y_test=y[:7])
-    assert load(DataTable(**TABLE)).public is None
-    records = load(DataTable(**TABLE, public_test=True))
+    assert load(DataTable(**TABLE, bounds=[0, 100])).public is None
+    records = load(DataTable(**TABLE, bounds=[0, 100], public_test=True))
     assert (len(records.private), len(records.public)) == (120, 7)
     with pytest.raises(ValueError, match=r"data.public_share must be left out"):
-        load(DataTable(**TABLE, public_share=0.2))
+        load(DataTable(**TABLE, bounds=[0, 100], public_share=0.2))
 
 
 def test_public_records_are_taken_out_of_the_private_ones(tmp_path):

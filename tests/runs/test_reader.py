@@ -18,8 +18,7 @@ def test_a_config_is_read_with_its_defaults():
     config = config_from(changed(training={"epochs": 7}))
     assert config.training.epochs == 7
     assert config.training.max_grad_norm == 1.0
-    assert config.data.low == 0.0
-    assert isinstance(config.data.low, float)
+    assert config.data.bounds == [0, 100]
     assert config.policy is None
 
 
@@ -59,7 +58,8 @@ def test_every_line_that_the_starter_comments_out_is_known():
         ({"training": {"epochs": 0}}, "must be between 1 and"),
         ({"data": {"kind": "cvs"}}, "one of images, .* got 'cvs'; did you mean 'csv'"),
         ({"data": {"classes": [1, 2]}}, "a whole number or a list of text"),
-        ({"data": {"low": None}}, "data.low must be given"),
+        ({"data": {"bounds": 3}}, "data.bounds must be a list of numbers or a list of pairs or"),
+        ({"data": {"bounds": [1, 0]}}, "data.bounds must be a lower and a higher"),
         ({"data": {"public_share": 1.5}}, "strictly between 0 and 1"),
         ({"data": {"public_share": 0.5, "public_test": True}}, "left out together"),
         ({"model": {"kind": "transformer"}}, "linear, mlp.*'module:factory', got"),
@@ -152,8 +152,8 @@ def test_the_first_key_that_changed_is_named():
     assert first_difference(BASE, changed(stop={"patience": 2})) == (
         "stop.patience must stay left out, got 2"
     )
-    assert first_difference(BASE, changed(data={"low": None})) == (
-        "data.low must stay 0, got left out"
+    assert first_difference(BASE, changed(data={"bounds": None})) == (
+        "data.bounds must stay [0, 100], got left out"
     )
 
 

@@ -1,5 +1,9 @@
 """Policies follow the paper's rules, depend on readings alone, and can be replayed."""
 
+import pathlib
+import re
+
+import numpy as np
 import pytest
 
 import dosimeter as dm
@@ -16,6 +20,33 @@ def count(value, deviation=100.0):
     return Reading("correct count", value, deviation, 50_000, True, deviation)
 
 
+def stopped_by(rise, patience, readings, runs=2000):
+    """Whether runs whose signal rises by so many deviations a reading are stopped."""
+    rng = np.random.default_rng(0)
+    stopped = np.zeros(runs, bool)
+    best, misses = np.zeros(runs), np.zeros(runs)
+    for reading in range(readings):
+        value = 100 + rise * reading + rng.standard_normal(runs)
+        rose = value >= best + 3
+        best, misses = np.where(rose, value, best), np.where(rose, 0, misses + 1)
+        stopped |= misses >= patience
+    return stopped
+
+
+def test_the_simulated_rule_is_the_policys():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        target, policy = engine(), StopEarly(patience=3)
+        best = misses = 0
+        for reading in range(20):
+            value = 100.0 + 0.8 * reading + rng.standard_normal()
+            best, misses = (value, 0) if value >= best + 3 else (best, misses + 1)
+            policy.update(target, count(value, deviation=1.0))
+            assert (target.stopped is not None) == (misses >= 3)
+            if target.stopped:
+                break
+
+
 class TestAdaptNoise:
     def test_the_papers_rule(self):
         """Three deviations over the best so far: more noise; otherwise back, not past 1."""
@@ -24,8 +55,8 @@ class TestAdaptNoise:
         for value in (10_000, 15_000, 15_299, 15_300, 20_000, 20_299, 20_000, 20_000, 20_000):
             policy.update(target, count(value))
             noises.append(round(target.noise_multiplier, 10))
-        # 15,299 is one short of a rise; 15,300 is one short over 15,299's best; and so on.
-        assert noises == [1.1, 1.2, 1.1, 1.0, 1.1, 1.0, 1.0, 1.0, 1.0]
+        # 15,299 is one short of a rise over 15,000, and 15,300 is one; and so on.
+        assert noises == [1.1, 1.2, 1.1, 1.2, 1.3, 1.2, 1.1, 1.0, 1.0]
 
     def test_no_drift_in_the_levels(self):
         target, policy = engine(), AdaptNoise(step=0.1, levels=3)
@@ -114,10 +145,33 @@ class TestStopEarly:
 
     def test_patience(self):
         target, policy = engine(), StopEarly(patience=2)
-        for value in (10_000, 10_299, 10_598):
+        for value in (10_000, 10_299, 10_299):
             assert target.stopped is None
             policy.update(target, count(value))
-        assert "2 readings" in target.stopped
+        assert "did not rise by 3 deviations in 2 readings" in target.stopped
+
+    def test_small_rises_add_up(self):
+        target, policy = engine(), StopEarly(patience=2)
+        for value in range(10_000, 15_000, 250):
+            policy.update(target, count(value))
+        assert target.stopped is None
+
+    def test_a_falling_signal_stops_at_once(self):
+        target, policy = engine(), StopEarly(patience=2)
+        for value in (10_000, 9_000, 8_000):
+            policy.update(target, count(value))
+        assert target.stopped is not None
+
+    def test_the_table_of_the_documentation(self):
+        """How often a rising run is stopped within 20 readings, and how long a flat one goes on."""
+        text = pathlib.Path("docs/training.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| ([\d.]+) deviations a reading ((?:\| \d+ % ){4})\|$", text, re.M)
+        for rise, shares in rows:
+            found = [stopped_by(float(rise), patience, 20).mean() for patience in (2, 3, 5, 10)]
+            assert [round(100 * share) for share in found] == pytest.approx(
+                [int(share) for share in re.findall(r"\d+", shares)], abs=2
+            )
+        assert len(rows) == 5
 
     def test_public_readings_need_no_margin(self):
         target, policy = engine(), StopEarly(patience=2)

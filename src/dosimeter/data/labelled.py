@@ -36,11 +36,19 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Split:
-    """Data to train on, data to test on if there are any, and what the labels are called."""
+    """Data to train on, data to test on if there are any, and what all is called.
+
+    Attributes:
+        train: What to train on.
+        test: What to test on, if the data say so.
+        classes: What the labels are called.
+        columns: What the columns of a table are called, if they have names.
+    """
 
     train: Labelled
     test: Labelled | None
     classes: tuple[str, ...]
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.test is not None and self.test.x.shape[1:] != self.train.x.shape[1:]:

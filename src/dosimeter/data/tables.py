@@ -94,16 +94,17 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
                 f"columns must have different names, and be more than one, got {header}"
             )
         place = header.index(label)
+        columns = header[:place] + header[place + 1 :]
         for line, row in rows:
             if not row:
                 continue
             if len(row) != len(header):
                 raise ValueError(f"line {line} must have {len(header)} values, got {len(row)}")
             labels.append(_label(row.pop(place).strip(), numbers, line, label))
-            columns = header[:place] + header[place + 1 :]
             inputs.append([_number(v, line, c) for v, c in zip(row, columns, strict=True)])
     x = np.array(inputs, dtype=np.float64)
-    return Split(Labelled(x, np.array(labels, dtype=np.int64)), None, tuple(numbers))
+    records = Labelled(x, np.array(labels, dtype=np.int64))
+    return Split(records, None, tuple(numbers), tuple(columns))
 
 
 def read_digits() -> Split:

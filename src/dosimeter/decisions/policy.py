@@ -59,13 +59,16 @@ class Policy(ABC):
         vars(self).update(state)
 
     def _rose(self, reading: Reading) -> bool:
-        """Whether a reading is significantly above the best so far, which it then updates.
+        """Whether a reading is significantly above the last one that was, which it then replaces.
 
-        Before the first reading the best count is 0, and the best loss infinite.
+        A rise that is too small to tell from noise leaves the mark where it is, so that several
+        of them add up. Before the first reading it is a count of 0, or an infinite loss.
         """
         best = self._best
         if best is None:
             best = 0.0 if reading.rising else -float("inf")
         rise = reading.score - best
-        self._best = max(best, reading.score)
-        return rise > 0 and rise >= self.significance * reading.deviation
+        rose = rise > 0 and rise >= self.significance * reading.deviation
+        if rose:
+            self._best = reading.score
+        return rose

@@ -23,7 +23,8 @@ class StopEarly(Policy):
     Args:
         target: Stop when the share of correct records is at least this, or the mean loss
             at most this.
-        patience: Stop after this many readings in a row that did not rise.
+        patience: Stop after this many readings in a row that did not rise over the last that
+            did. docs/training.md tells how often that stops a run which improves.
         every: How many epochs lie between two readings.
         significance: How many standard deviations of the noise make a rise.
     """
@@ -56,4 +57,7 @@ class StopEarly(Policy):
             if reached:
                 engine.stop(f"{reading.name} reached its target {self.target:g}")
         if self.patience is not None and self._misses >= self.patience:
-            engine.stop(f"{reading.name} did not rise in {self._misses} readings")
+            engine.stop(
+                f"{reading.name} did not rise by {self.significance:g} deviations in "
+                f"{self._misses} readings"
+            )

@@ -6,14 +6,18 @@ Every check names the key it is about, so that whoever wrote the file finds the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from dosimeter import arguments
 from dosimeter.data.tables import class_names
 
 MODELS = ("linear", "mlp", "cnn", "resnet9", "features")
 EXTRACTORS = ("scattering", "random")
+
+
+Bounds = list[float] | list[list[float]] | dict[str, list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +29,8 @@ class DataTable:
         path: Where it is; the digits come with scikit-learn.
         label: The column of labels of a CSV.
         classes: The classes of a table: their names, or how many.
-        low: The least value of the columns of a table, or one for each.
-        high: The greatest value.
+        bounds: The least and the greatest value of a table: one pair for all columns, a pair
+            for each, or by the name of the column.
         public_test: Declares the test part of the data public, to show accuracy on it.
         public_share: Sets this share of the records aside and declares them public.
     """
@@ -35,8 +39,7 @@ class DataTable:
     path: str | None = None
     label: str | None = None
     classes: int | list[str] | None = None
-    low: float | list[float] | None = None
-    high: float | list[float] | None = None
+    bounds: Bounds | None = None
     public_test: bool = False
     public_share: float | None = None
 
@@ -50,12 +53,12 @@ class DataTable:
                 class_names(self.classes)
             except ValueError as error:
                 raise ValueError(f"data.{error}") from error
-        for key, value in (("data.low", self.low), ("data.high", self.high)):
-            if value is not None and self.kind not in tables:
-                raise ValueError(f"{key} must be left out for {self.kind}, got {value!r}")
-        if (self.low is None) != (self.high is None):
-            key = "data.high" if self.high is None else "data.low"
-            raise ValueError(f"{key} must be given, for low and high go together")
+        if self.bounds is not None:
+            if self.kind not in tables:
+                raise ValueError(
+                    f"data.bounds must be left out for {self.kind}, got {self.bounds!r}"
+                )
+            _require_pairs(self.bounds)
         if self.public_share is not None:
             arguments.open_unit("data.public_share", self.public_share)
             if self.public_test:
@@ -334,3 +337,15 @@ def _require(key: str, value: object, wanted: bool, what: str) -> None:
 
 def _whole(value: float) -> float:
     return int(value) if float(value).is_integer() else value
+
+
+def _require_pairs(bounds: Bounds) -> None:
+    pairs: list[Any] = list(bounds.values()) if isinstance(bounds, dict) else list(bounds)
+    if pairs and not isinstance(pairs[0], list):
+        pairs = [pairs]
+    fit = [len(pair) == 2 and 0 < pair[1] - pair[0] < math.inf for pair in pairs]
+    if not (fit and all(fit)):
+        raise ValueError(
+            "data.bounds must be a lower and a higher finite number, or such a pair for each "
+            f"column, got {bounds!r}"
+        )

@@ -26,8 +26,9 @@ from dosimeter.data import (
     read_images,
     read_npz,
 )
+from dosimeter.nearest import nearest
 from dosimeter.rounding import exact
-from dosimeter.runs.config import DataTable
+from dosimeter.runs.config import Bounds, DataTable
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,8 @@ def load(data: DataTable) -> Records:
                 f"{exact(data.public_share)}; public_test = true declares that part public"
             )
         train, test = set_aside(train, data.public_share)
-    return Records(
-        _tensors(train, data), None if test is None else _tensors(test, data), split.classes
-    )
+    public = None if test is None else _tensors(test, data, split.columns)
+    return Records(_tensors(train, data, split.columns), public, split.classes)
 
 
 def set_aside(records: Labelled, share: float) -> tuple[Labelled, Labelled]:
@@ -126,8 +126,8 @@ def _read(data: DataTable) -> Split:
         raise ValueError(f"{key}{error}") from error
 
 
-def _tensors(records: Labelled, data: DataTable) -> TensorDataset:
-    x = torch.from_numpy(scaled(records.x, data).astype(np.float32, copy=False))
+def _tensors(records: Labelled, data: DataTable, columns: tuple[str, ...]) -> TensorDataset:
+    x = torch.from_numpy(scaled(records.x, data, columns).astype(np.float32, copy=False))
     if x.ndim == 3:
         x = x.unsqueeze(1)
     elif x.ndim == 4:
@@ -135,36 +135,45 @@ def _tensors(records: Labelled, data: DataTable) -> TensorDataset:
     return TensorDataset(x, torch.from_numpy(records.y))
 
 
-def scaled(x: npt.NDArray[Any], data: DataTable) -> npt.NDArray[Any]:
+def scaled(x: npt.NDArray[Any], data: DataTable, columns: tuple[str, ...] = ()) -> npt.NDArray[Any]:
     """Inputs of a size that suits training, each record by itself.
 
-    Values between given bounds become -1 to 1 and are clipped there; bytes become 0 to 1;
-    otherwise a record is divided by its own largest value.
+    Values between the bounds become -1 to 1 and are clipped there; bytes become 0 to 1.
+
+    Raises:
+        ValueError: There are no bounds for numbers that are not bytes, or they do not fit.
     """
-    if data.low is not None and data.high is not None:
-        low, high = _bound("data.low", data.low, x), _bound("data.high", data.high, x)
-        with np.errstate(over="ignore"):
-            width = high - low
-        if not ((low < high) & np.isfinite(width)).all():
-            raise ValueError(
-                "data.low must be below data.high, with a finite difference, got "
-                f"{data.low} and {data.high}"
-            )
-        unit = (np.clip(x.astype(np.float64), low, high) - low) / width
-        return np.asarray(2 * unit - 1)
-    if x.dtype == np.uint8:
-        return x / np.float32(255)
-    largest = np.abs(x).max(axis=tuple(range(1, x.ndim)), keepdims=True)
-    return np.asarray(x / np.where(largest > 0, largest, 1))
-
-
-def _bound(key: str, value: float | list[float], x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    bound = np.asarray(value, dtype=np.float64)
-    if not np.isfinite(bound).all():
-        raise ValueError(f"{key} must be finite, got {value!r}")
-    if bound.ndim and bound.shape != x.shape[1:]:
+    if data.bounds is None:
+        if x.dtype == np.uint8:
+            return x / np.float32(255)
         raise ValueError(
-            f"{key} must be one number, or one for each column of a record, which has shape "
-            f"{x.shape[1:]}, got {bound.size}"
+            f"data.bounds must be given for {data.kind}, got none: what the values can be, known "
+            "without looking at the data. One pair for all, bounds = [0, 100], or "
+            f"bounds = {{ {', '.join(f'{name} = [0, 100]' for name in columns[:2]) or 'by name'} }}"
         )
-    return bound
+    low, high = _limits(data.bounds, x.shape[1:], columns)
+    unit = (np.clip(x.astype(np.float64), low, high) - low) / (high - low)
+    return np.asarray(2 * unit - 1)
+
+
+def _limits(
+    bounds: Bounds, shape: tuple[int, ...], columns: tuple[str, ...]
+) -> npt.NDArray[np.float64]:
+    """The lower and the higher bounds, each for all columns or one for each."""
+    if isinstance(bounds, dict):
+        for name in bounds:
+            if name not in columns:
+                close = nearest(name, columns)
+                hint = f"; did you mean {close!r}?" if close else ""
+                raise ValueError(f"data.bounds must name columns, got {name!r}{hint}")
+        without = [name for name in columns if name not in bounds]
+        if without:
+            raise ValueError(f"data.bounds must name every column, got none for {without[0]!r}")
+        bounds = [bounds[name] for name in columns]
+    found = np.asarray(bounds, dtype=np.float64)
+    if found.ndim > 1 and found.shape != (*shape, 2):
+        raise ValueError(
+            "data.bounds must be one pair, or a pair for each column of a record, which has shape "
+            f"{shape}, got {len(bounds)}"
+        )
+    return found.T

@@ -81,7 +81,7 @@ def line_of(text: str, message: str) -> int | None:
         header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
         if header:
             inside = header[1] == table
-            if inside and not key:
+            if (inside and not key) or header[1] == f"{table}.{key}":
                 return number
         elif not key and re.match(rf"\s*{re.escape(table)}\s*=", line):
             return number
@@ -133,6 +133,10 @@ def _fits(kind: Any, value: Any) -> bool:
     if typing.get_origin(kind) is list:
         (item,) = typing.get_args(kind)
         return isinstance(value, list) and all(_fits(item, one) for one in value)
+    if typing.get_origin(kind) is dict:
+        return isinstance(value, dict) and all(
+            _fits(typing.get_args(kind)[1], one) for one in value.values()
+        )
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
@@ -140,7 +144,10 @@ def _fits(kind: Any, value: Any) -> bool:
 
 def _in_words(kind: Any) -> str:
     if typing.get_origin(kind) is list:
-        return f"a list of {_in_words(typing.get_args(kind)[0]).removeprefix('a ')}s"
+        inner = _in_words(typing.get_args(kind)[0]).removeprefix("a ")
+        return f"a list of {inner}s" if "list" not in inner else "a list of pairs"
+    if typing.get_origin(kind) is dict:
+        return "a pair for each name"
     return _WORDS[kind]
 
 

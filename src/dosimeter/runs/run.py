@@ -35,10 +35,6 @@ from dosimeter.training.fit import shown
 INTERRUPTED = "it was interrupted"
 CLOSED = "the budget was closed"
 
-_MUCH = 0.1
-"""Noise over batch size above which little is learned. The starting config came to 94 % of the
-digits; with smaller epsilons, which made this 0.08 and 0.18, to 57 % and 24 % (one run each)."""
-
 _SEED_WARNING = (
     "warning: training.seed makes the noise predictable: whoever knows the seed can take it off. "
     "Leave it out for anything private."
@@ -116,14 +112,12 @@ def _require_affordable(
 
 
 def _chosen(needs: Needs) -> str:
-    """What someone who left the noise out should know of it."""
-    noise = exact(needs.noise)
-    if needs.noise <= _MUCH * needs.batch_size:
-        return f"note: noise_multiplier {noise} lets the budget last for {needs.epochs} epochs"
+    """What someone who left the noise out should know of it; how well it trains, data decide."""
+    step = needs.noise / needs.batch_size
     return (
-        f"warning: noise_multiplier {noise}, the least with which the budget lasts for "
-        f"{needs.epochs} epochs, is much for a batch of {needs.batch_size}, and little will be "
-        "learned; take a larger budget.epsilon, more data with a larger batch, or fewer epochs"
+        f"note: noise_multiplier {exact(needs.noise)} lets the budget last for {needs.epochs} "
+        f"epochs; in units of max_grad_norm, the mean gradient of a step has noise {step:.2g} in "
+        f"each coordinate, that of all {needs.steps} steps {step / math.sqrt(needs.steps):.2g}"
     )
 
 

@@ -10,8 +10,8 @@ kind = "digits"         # scikit-learn's digits; or "images", "cifar", "npz", "c
 # path = "photos"       # images: train/CLASS/FILE and test/CLASS/FILE, a folder, a tar or a zip
 # label = "diagnosis"   # csv: the column of labels; all others must hold numbers
 # classes = ["no", "yes"]   # csv, npz: the classes, or how many there are
-# low = 0.0             # csv, npz: bounds of the columns, known without looking at the data
-# high = 100.0
+# bounds = [0, 100]     # csv, npz: what the values can be, known without looking at the data;
+                        # or for each column: bounds = { age = [0, 120], weight = [0, 300] }
 public_share = 0.2      # set aside to measure accuracy, and so NOT protected; leave it out
                         # to protect all records and see no accuracy
 # public_test = true    # the same for the test part of data that has one

@@ -15,7 +15,7 @@ from dosimeter.cli.app import app
 
 torch.set_num_threads(1)
 
-TABLE_KEYS = dict.fromkeys(("label", "classes", "low", "high"))
+TABLE_KEYS = dict.fromkeys(("label", "classes", "bounds"))
 TRAPPED = {"model": {"kind": "trap_of_mine:make"}, "training": {"epochs": 4, "seed": 1}}
 
 

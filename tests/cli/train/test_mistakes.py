@@ -18,7 +18,7 @@ def one_line(*arguments, code=2):
 
 
 WRONG = [
-    ({"training": {"epoch": 3}}, "line 20: training.epoch must be a known name"),
+    ({"training": {"epoch": 3}}, "line 19: training.epoch must be a known name"),
     ({"trainig": {"epochs": 3}}, "did you mean 'training'?"),
     ({"training": {"epochs": "3"}}, "training.epochs must be a whole number, got '3'"),
     ({"training": {"batch_size": 500}}, "training.batch_size must be at most the 120 private"),
@@ -29,8 +29,9 @@ WRONG = [
     ({"data": {"classes": ["no"]}}, "line 17: data.classes must be at least two different ones"),
     ({"data": {"kind": "npz", "label": None, "classes": 2}}, "plain arrays that numpy.savez wrote"),
     ({"data": {**TABLE_KEYS, "kind": "cifar", "path": "."}}, "batches.meta"),
-    ({"data": {"low": 200}}, "data.low must be below data.high"),
-    ({"data": {"low": [0, 0]}}, "data.low must be one number, or one for each column"),
+    ({"data": {"bounds": [200, 100]}}, "data.bounds must be a lower and a higher finite number"),
+    ({"data": {"bounds": [[0, 1], [0, 1]]}}, "data.bounds must be one pair, or a pair for each"),
+    ({"data": {"bounds": None}}, "data.bounds must be given for csv"),
     ({"data": {"public_test": True}}, "data.public_test must be false for data without a test"),
     ({"model": {"kind": "resnet9"}}, "model.kind must suit inputs of shape (3,), got 'resnet9'"),
     ({"model": {"kind": "no_such_module:make"}}, "ModuleNotFoundError"),
