@@ -19,7 +19,7 @@ def test_demo(tmp_path, monkeypatch):
     page = tmp_path / "dosimeter-demo" / "report.html"
     assert done.stdout.rstrip().endswith(page.as_uri())
     text = page.read_text(encoding="utf-8")
-    for way in ("fixed noise", "adaptive noise", "early stopping"):
+    for way in ("fixed noise", "adaptive noise", "early stopping", "tuned noise"):
         assert way in done.stdout
         assert way in text
         folder = page.parent / way.replace(" ", "-")
@@ -28,9 +28,8 @@ def test_demo(tmp_path, monkeypatch):
         spent = history["epochs"][-1]["epsilon"]
         (said,) = re.findall(rf"^{way} .*%.*\)  +([\d.]+)  ", done.stdout, re.MULTILINE)
         assert spent <= float(said) <= spent + 0.001
-        if way != "adaptive noise":
-            (line,) = [line for line in done.stdout.splitlines() if line.startswith("In short: ")]
-            assert f"right for epsilon {said}," in line or f"% for {said}; no filter" in line
+        if way == "early stopping":
+            assert f"for epsilon {said}.\nNoise tuned with hindsight got" in done.stdout
     assert "Batch size (expected records a step), the same at every epoch: 256." in text
     assert text.count("<figure>") == 5
     assert "certain before training began" in text

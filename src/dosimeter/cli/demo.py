@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dosimeter demo`: private training in three ways, and a page about them."""
+"""`dosimeter demo`: private training in four ways, and a page about them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def demo(
         "dosimeter-demo"
     ),
 ) -> None:
-    """Train on digits privately in three ways, and write a report.
+    """Train on digits privately in four ways, and write a report.
 
-    Fixed noise under a filter, adaptive noise under the same filter, and early stopping with an
-    odometer. Takes less than two minutes; needs the extra torch.
+    From the same guess of the noise: fixed under a filter, adaptive under the same filter, and
+    stopped early with an odometer; beside them noise tuned with hindsight. Takes less than two
+    minutes; needs the extra torch.
 
     \b
     Example:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's work: a digit classifier trained privately in three ways, as three run folders.
+"""The demo's work: a digit classifier trained privately in four ways, as four run folders.
+
+Three begin with the same guess of the noise, and differ in what they do then:
 
 1. Fixed noise under a filter, priced for that noise: the usual way; the filter ends the run.
 2. Adaptive noise under the same filter: a private count of correct training digits says when
    noise can be added, which leaves budget for more epochs.
 3. An odometer with early stopping: no limit is set; the run ends when the count is good, and
    what was spent by then is what it cost.
+4. The yardstick: fixed noise again, at a value that was found by trying on the test part. Nobody
+   has that beforehand, and whoever searches for it on private data has to pay for the search.
 
 Every run draws new noise from the operating system, so the figures differ a little each time.
 """
@@ -30,11 +34,13 @@ from dosimeter.rounding import at_most, exact
 from dosimeter.training import AdaptNoise, CorrectCount, History, Policy, StopEarly, fit
 
 EPSILON, DELTA = 4.0, 1e-5
+GUESSED, TUNED = 2.27, 4.0
 TARGET = 0.92
 DATA = (
     "1437 handwritten digits of scikit-learn, private; 360 others, declared public, for the "
-    "accuracy. The noise, the learning rate and the policy's step were chosen by looking at those "
-    "same 360, so the accuracies flatter all three, and less than about a point means little."
+    "accuracy. The learning rate, the policy's step and the noise of the yardstick were chosen by "
+    "looking at those same 360, so the accuracies flatter all four, and less than about a point "
+    "means little."
 )
 
 
@@ -54,24 +60,32 @@ WAYS = (
         "fixed noise",
         lambda: (EPSILON, DELTA),
         list,
-        2.27,
-        f"A filter of ε {EPSILON:g}; the same noise at every step.",
+        GUESSED,
+        f"A filter of ε {EPSILON:g}; the noise that was guessed, at every step.",
     ),
     Way(
         "adaptive noise",
         lambda: (EPSILON, DELTA),
         lambda: [AdaptNoise(1.0, every=2, horizon=5, levels=6)],
-        2.27,
-        "The same filter. While the private count of correct training digits rises, noise is "
+        GUESSED,
+        "The same filter and the same start. While the private count of correct training digits rises, noise is "
         "added; when it does not, noise goes back towards where it began.",
     ),
     Way(
         "early stopping",
         lambda: dm.Odometer(DELTA),
         lambda: [StopEarly(target=TARGET, every=4)],
-        4.0,
-        f"An odometer, no limit. Training stops once the private count shows {TARGET:.0%} of the "
+        GUESSED,
+        f"An odometer, no limit, and the same start. Training stops once the private count shows {TARGET:.0%} of the "
         "training digits correct; the reading at that moment is the cost.",
+    ),
+    Way(
+        "tuned noise",
+        lambda: (EPSILON, DELTA),
+        list,
+        TUNED,
+        f"The yardstick: a filter of ε {EPSILON:g} and the noise that did best on the test part, "
+        "a search that is not in its ε.",
     ),
 )
 
@@ -124,11 +138,13 @@ def row(way: Way, histories: list[History]) -> tuple[str, str, str, str]:
 
 
 def conclusion(results: dict[Way, list[History]]) -> str:
-    """What the three ways showed, in a line."""
-    fixed, _, stopped = results.values()
+    """What the ways showed, in a few lines."""
+    fixed, adaptive, stopped, tuned = results.values()
     return (
-        f"In short: early stopping got {_mean(stopped)} right for epsilon {_spent(stopped)}, fixed "
-        f"noise {_mean(fixed)} for {_spent(fixed)}; no filter passed its limit of {exact(EPSILON)}."
+        f"In short, from the same guess of the noise: fixed {_mean(fixed)}, adaptive "
+        f"{_mean(adaptive)}; stopped early {_mean(stopped)} for epsilon {_spent(stopped)}.\n"
+        f"Noise tuned with hindsight got {_mean(tuned)}, and the search for it was not paid for.\n"
+        f"No filter passed its limit of {exact(EPSILON)}."
     )
 
 
