@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dosimeter.accounting import Filter, Gate, Odometer
+    from dosimeter.accounting import Filter, Gate, Odometer, epsilon_for, noise_for
     from dosimeter.errors import BudgetExceeded, DosimeterError, StateError, UnsoundRuleWarning
     from dosimeter.rdp import (
         ApproxDp,
@@ -44,10 +44,12 @@ __all__ = [
     "StateError",
     "UnsoundRuleWarning",
     "Zcdp",
+    "epsilon_for",
+    "noise_for",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Filter", "Gate", "Odometer"), "accounting"),
+    **dict.fromkeys(("Filter", "Gate", "Odometer", "epsilon_for", "noise_for"), "accounting"),
     **dict.fromkeys(
         ("BudgetExceeded", "DosimeterError", "StateError", "UnsoundRuleWarning"), "errors"
     ),

@@ -2,6 +2,7 @@
 """Adaptive composition: filters that stop and odometers that read."""
 
 from dosimeter.accounting.account import Account
+from dosimeter.accounting.calibrate import epsilon_for, noise_for
 from dosimeter.accounting.filter import Filter
 from dosimeter.accounting.gate import Gate
 from dosimeter.accounting.guarantee import Guarantee, Standing
@@ -22,5 +23,7 @@ __all__ = [
     "Standing",
     "Tangent",
     "Terms",
+    "epsilon_for",
     "make_menu",
+    "noise_for",
 ]

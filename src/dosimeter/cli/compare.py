@@ -93,8 +93,8 @@ def _require_writable(plot: Path | None, csv: Path | None) -> None:
 def _schedule(
     file: Path | None, rate: float | None, noise: float | None, steps: int | None
 ) -> Schedule:
+    from dosimeter.accounting.calibrate import mechanism
     from dosimeter.compare import read_schedule
-    from dosimeter.compare.schedule import mechanism
 
     if file is not None:
         if not rate is noise is steps is None:

@@ -68,16 +68,16 @@ WAYS = (
         lambda: (EPSILON, DELTA),
         lambda: [AdaptNoise(1.0, every=2, horizon=5, levels=6)],
         GUESSED,
-        "The same filter and the same start. While the private count of correct training digits rises, noise is "
-        "added; when it does not, noise goes back towards where it began.",
+        "The same filter and the same start. While the private count of correct training digits "
+        "rises, noise is added; when it does not, noise goes back towards where it began.",
     ),
     Way(
         "early stopping",
         lambda: dm.Odometer(DELTA),
         lambda: [StopEarly(target=TARGET, every=4)],
         GUESSED,
-        f"An odometer, no limit, and the same start. Training stops once the private count shows {TARGET:.0%} of the "
-        "training digits correct; the reading at that moment is the cost.",
+        "An odometer, no limit, and the same start. Training stops once the private count shows "
+        f"{TARGET:.0%} of the training digits correct; the reading at that moment is the cost.",
     ),
     Way(
         "tuned noise",

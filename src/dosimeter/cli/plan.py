@@ -44,9 +44,9 @@ def plan(
       dosimeter plan --epsilon 3 --delta 1e-6 --noise-multiplier 30
       dosimeter plan --epsilon 1 --delta 1e-6 --steps 10
     """
+    from dosimeter.accounting.calibrate import mechanism
     from dosimeter.cli.waiting import spinning
     from dosimeter.compare import plan as planned
-    from dosimeter.compare.schedule import mechanism
 
     if (noise_multiplier is None) == (steps is None):
         got = "neither" if steps is None else "both"

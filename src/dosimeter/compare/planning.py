@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 from dosimeter import arguments
 from dosimeter.accounting import Filter
+from dosimeter.accounting.calibrate import MOST, least, mechanism, menu_noise
 from dosimeter.accounting.classic import RdpComposition, Validity
 from dosimeter.accounting.classic.composition import distribution
 from dosimeter.accounting.tally import largest
 from dosimeter.compare.exact import interval
-from dosimeter.compare.noise import MOST, least, menu_noise
-from dosimeter.compare.schedule import mechanism
 from dosimeter.rdp import Cost
 from dosimeter.rounding import exact
 

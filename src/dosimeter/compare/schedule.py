@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dosimeter import arguments
-from dosimeter.rdp import Cost, Gaussian, SampledGaussian
+from dosimeter.accounting.calibrate import mechanism
+from dosimeter.rdp import Cost
 
 Schedule = tuple[tuple[Cost, int], ...]
 
@@ -60,13 +61,6 @@ def _row(number: int, row: object) -> tuple[Cost, int]:
         return mechanism(values["sample_rate"], values["noise_multiplier"]), steps
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"row {number}: {error}") from None
-
-
-def mechanism(sample_rate: float, noise_multiplier: float) -> Cost:
-    """The sampled Gaussian mechanism, or the plain one at rate 1."""
-    if sample_rate == 1:
-        return Gaussian(noise_multiplier)
-    return SampledGaussian(sample_rate, noise_multiplier)
 
 
 def checkpoints(schedule: Sequence[tuple[Cost, int]], points: int) -> list[int]:

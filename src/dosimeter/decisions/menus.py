@@ -56,6 +56,11 @@ def costs_of(
     return tuple(dict.fromkeys(found))
 
 
+def readings_due(policies: Sequence[Policy], epochs: int) -> int:
+    """How many readings of their signal policies want in so many epochs."""
+    return sum(any(policy.due(epoch + 1) for policy in policies) for epoch in range(epochs))
+
+
 def filter_for(
     epsilon: float,
     delta: float,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dosimeter.accounting import Filter, Gate, Odometer
+from dosimeter.accounting.calibrate import calibrated, least
 from dosimeter.accounting.tally import largest
-from dosimeter.compare.noise import least, menu_noise
 from dosimeter.decisions import (
     AdaptBatch,
     AdaptNoise,
@@ -25,8 +25,7 @@ from dosimeter.decisions import (
     costs_of,
     filter_for,
 )
-from dosimeter.decisions.menus import patiently, without_menu
-from dosimeter.errors import BudgetExceeded
+from dosimeter.decisions.menus import patiently, readings_due, without_menu
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.rounding import at_most, exact
 from dosimeter.runs.config import Config, SignalTable
@@ -168,26 +167,22 @@ class Needs:
     def _least(self) -> Priced:
         """The least noise with which a filter lasts, and the filter."""
         epsilon, delta = self._limits
-        trial = Filter(epsilon, delta)
-        self._pay_readings(trial)
-        noise = self._least_noise(trial)
-        if noise is None:
+        self._require_readings(Filter(epsilon, delta))
+        try:
+            noise, gate = calibrated(
+                epsilon,
+                delta,
+                menu=self.costs if self._menu else None,
+                planned=self._planned,
+                note=lambda error: self.notes.append(without_menu(error)),
+            )
+        except ValueError as error:
             raise ValueError(
                 f"budget.epsilon must pay for {self.steps} steps and the readings of the signal, "
                 f"got {exact(epsilon)}, which no noise fits into; take fewer epochs, or a signal "
                 "with more noise"
-            )
-        if not self._menu:
-            return Priced(noise, Filter(epsilon, delta))
-        try:
-            return Priced(
-                *menu_noise(
-                    epsilon, delta, menu=self.costs, planned=self._planned, near=noise / 1.1
-                )
-            )
-        except (TypeError, ValueError) as error:
-            self.notes.append(without_menu(error))
-            return Priced(noise, Filter(epsilon, delta))
+            ) from error
+        return Priced(noise, gate)
 
     @property
     def _limits(self) -> tuple[float, float]:
@@ -200,16 +195,14 @@ class Needs:
         """All steps at one noise, and the readings of a private signal."""
         signal, due = self._config.signal or SignalTable(), self._readings
         planned: list[tuple[Cost, int]] = [(self.cost(noise), self.steps)]
-        return [*planned, (Gaussian(signal.noise_multiplier), due)] if due else planned
+        return [(Gaussian(signal.noise_multiplier), due), *planned] if due else planned
 
     @property
     def _readings(self) -> int:
         """How many readings of a private signal are due."""
         if (self._config.signal or SignalTable()).public:
             return 0
-        every = [p.every for p in policies(self._config)]
-        due = sum(self.epochs // gap for gap in every)
-        return due - (self.epochs // math.lcm(*every) if len(every) > 1 else 0)
+        return readings_due(policies(self._config), self.epochs)
 
     def cost(self, noise: float) -> SampledGaussian:
         """What a step costs."""
@@ -243,25 +236,22 @@ class Needs:
             + (f"fit from {' or '.join(ways)} on" if ways else "fit into no budget")
         )
 
-    def _pay_readings(self, gate: Filter) -> None:
-        """Puts aside what the readings of a private signal cost.
+    def _require_readings(self, gate: Filter) -> None:
+        """Makes sure that a gate pays for the readings of a private signal.
 
         Raises:
             ValueError: They alone do not fit.
         """
         signal, due = self._config.signal or SignalTable(), self._readings
-        if not due:
+        if not due or gate.admits(Gaussian(signal.noise_multiplier), due):
             return
-        try:
-            gate.spend(Gaussian(signal.noise_multiplier), due)
-        except BudgetExceeded as error:
-            fits = least(lambda noise: gate.admits(Gaussian(noise), due))
-            ways = f"they fit from {exact(fits)} on" if fits else "no noise makes them fit"
-            raise ValueError(
-                f"signal.noise_multiplier must leave budget for the steps after {due} readings, "
-                f"got {exact(signal.noise_multiplier)}, with which the readings alone pass epsilon "
-                f"{exact(gate.limit)}; {ways}, or read less often"
-            ) from error
+        fits = least(lambda noise: gate.admits(Gaussian(noise), due))
+        ways = f"they fit from {exact(fits)} on" if fits else "no noise makes them fit"
+        raise ValueError(
+            f"signal.noise_multiplier must leave budget for the steps after {due} readings, "
+            f"got {exact(signal.noise_multiplier)}, with which the readings alone pass epsilon "
+            f"{exact(gate.limit)}; {ways}, or read less often"
+        )
 
     def _least_noise(self, gate: Gate) -> float | None:
         """The least noise, to about one part in a thousand, with which all steps fit."""

@@ -3,21 +3,25 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import pathlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
-from dosimeter.accounting import Gate
-from dosimeter.decisions import Epoch, History, Policy, costs_of, filter_for
-from dosimeter.decisions.menus import patiently
+from dosimeter.accounting import Filter, Gate
+from dosimeter.accounting.calibrate import calibrated
+from dosimeter.decisions import Epoch, History, Policy, StepSettings, costs_of, filter_for
+from dosimeter.decisions.menus import patiently, readings_due, without_menu
 from dosimeter.decisions.steering import listed
+from dosimeter.rdp import Cost
 from dosimeter.training.assembly import settings_for
 from dosimeter.training.engine import PrivateEngine
 from dosimeter.training.loader import Records
@@ -42,8 +46,8 @@ def fit(
     gate: Gate | tuple[float, float],
     *,
     epochs: int,
-    noise_multiplier: float,
     batch_size: int,
+    noise_multiplier: float | None = None,
     max_grad_norm: float = 1.0,
     optimizer: MakeOptimizer | None = None,
     loss_fn: nn.Module | None = None,
@@ -65,8 +69,9 @@ def fit(
         gate: What every step and reading is charged to; or (epsilon, delta), for a filter that
             is priced for what the policies and the signal can ask for.
         epochs: How many epochs at most.
-        noise_multiplier: The noise of the first step; policies may change it.
         batch_size: The expected batch size of the first step; policies may change it.
+        noise_multiplier: The noise of the first step; policies may change it. Without it, the
+            least with which (epsilon, delta) lasts for the epochs.
         max_grad_norm: What the gradient of each record is clipped to.
         optimizer: Makes an optimizer from parameters; SGD at 0.5 by default.
         loss_fn: A loss module with the mean over records; cross entropy by default.
@@ -84,12 +89,14 @@ def fit(
     require_signal(policy, signal, public)
     _require_loss(loss_fn, options)
     if isinstance(gate, tuple):
-        settings = settings_for(dataset, noise_multiplier, batch_size, options.get("records"))
-        reading = None if signal is None else signal.cost
+        run = _Plan(dataset, batch_size, options.get("records"), listed(policy), signal, epochs)
         with patiently(_say if progress else lambda _: None):
-            gate = filter_for(
-                *gate, lambda: costs_of(settings, listed(policy), reading), note=warnings.warn
-            )
+            noise_multiplier, gate = run.priced(*gate, noise_multiplier)
+    if noise_multiplier is None:
+        raise ValueError(
+            "noise_multiplier must be given with a gate of your own, got none; fit finds it for "
+            "gate=(epsilon, delta), and dosimeter.noise_for for a filter that you make"
+        )
     engine = PrivateEngine(gate, seed=seed)
     make = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.5))
     engine.make_private(
@@ -106,6 +113,45 @@ def fit(
     if path is not None:
         trainer.resume(path)
     return shown(trainer, epochs, path, callbacks=callbacks, progress=progress, name=name)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a run will ask for, if nothing ends it early."""
+
+    dataset: Records
+    batch_size: int
+    records: int | None
+    policies: Sequence[Policy]
+    signal: Signal | None
+    epochs: int
+
+    def priced(self, epsilon: float, delta: float, noise: float | None) -> tuple[float, Filter]:
+        """The noise, if need be the least that lasts, and a filter with a menu of it all."""
+        if noise is None:
+            return calibrated(
+                epsilon,
+                delta,
+                menu=self._costs,
+                planned=self._planned,
+                note=lambda error: warnings.warn(without_menu(error), stacklevel=4),
+            )
+        return noise, filter_for(epsilon, delta, lambda: self._costs(noise), note=warnings.warn)
+
+    def _settings(self, noise: float) -> StepSettings:
+        return settings_for(self.dataset, noise, self.batch_size, self.records)
+
+    def _costs(self, noise: float) -> tuple[Cost, ...]:
+        reading = None if self.signal is None else self.signal.cost
+        # Policies remember where they began.
+        return costs_of(self._settings(noise), copy.deepcopy(list(self.policies)), reading)
+
+    def _planned(self, noise: float) -> list[tuple[Cost, int]]:
+        settings = self._settings(noise)
+        reading = None if self.signal is None else self.signal.cost
+        planned: list[tuple[Cost, int]] = [(settings.cost, self.epochs * settings.steps_per_epoch)]
+        due = readings_due(self.policies, self.epochs)
+        return [(reading, due), *planned] if reading is not None and due else planned
 
 
 def shown(
