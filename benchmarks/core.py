@@ -33,6 +33,7 @@ def run() -> list[Result]:
         Result.at_least("that over a spend", opacus / far, 100, "times"),
         Result.at_most("spend near the limit (exact solve)", _near_the_limit() * 1e6, 100, "µs"),
         Result.at_most("a million spends", seconds, 10, "s"),
+        Result.at_most("spend of a menu's item", _menu_spend() * 1e6, 5, "µs"),
         Result.at_most("memory they add", growth / 1024, 64, "KiB"),
         Result.at_most("new sampled Gaussian, 54 orders", _new_mechanism() * 1e3, 3, "ms"),
         *[
@@ -56,6 +57,12 @@ def _spend_far_from_the_limit() -> float:
         budget.spend(cost)
     cycle = itertools.cycle(costs)
     return best_seconds(lambda: budget.spend(next(cycle)), loops=2000)
+
+
+def _menu_spend() -> float:
+    step = dm.Gaussian(100.0)
+    budget = dm.Filter(4.909, 1e-6, menu=[step])
+    return best_seconds(lambda: budget.spend(step), repeats=30, loops=100)
 
 
 def _near_the_limit() -> float:

@@ -16,7 +16,7 @@ from dosimeter.decisions import (
     costs_of,
     filter_for,
 )
-from dosimeter.decisions.menus import patiently
+from dosimeter.decisions.menus import patiently, readings_due
 from dosimeter.ledger import Ledger
 
 FIRST = StepSettings(2.0, 40, 200)
@@ -103,3 +103,12 @@ def test_a_published_run_fits_near_its_pld_epsilon_on_the_menu_of_its_policy(nam
         for cost, count in schedule:
             budget.spend(cost, count)
         assert ledger.verify("images").ok
+
+
+@pytest.mark.parametrize("gaps", [(), (1,), (3,), (2, 4), (2, 3), (4, 6, 9)])
+def test_readings_that_are_due_are_counted_once_an_epoch(gaps):
+    policies = [Open(every=gap) for gap in gaps]
+    for epochs in (0, 1, 7, 40):
+        due = [any(policy.due(epoch) for policy in policies) for epoch in range(1, epochs + 1)]
+        assert readings_due(policies, epochs) == sum(due)
+    assert readings_due(policies, 10**15) <= 10**15

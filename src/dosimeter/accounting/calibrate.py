@@ -29,7 +29,7 @@ _TRIES = 12
 
 
 def noise_for(epsilon: float, delta: float, *, steps: int, sample_rate: float = 1.0) -> float:
-    """The least noise multiplier with which (epsilon, delta) lasts for `steps` steps.
+    """The least noise with which (epsilon, delta) lasts for `steps` steps, to a few parts in 1,000.
 
     They last in `Filter(epsilon, delta, menu=[step])`, where the step is
     `SampledGaussian(sample_rate, noise)`, or `Gaussian(noise)` at rate 1.
@@ -65,9 +65,10 @@ def noise_for(epsilon: float, delta: float, *, steps: int, sample_rate: float = 
 def epsilon_for(
     noise_multiplier: float, delta: float, *, steps: int, sample_rate: float = 1.0
 ) -> float:
-    """The least epsilon, at a delta, that lasts for `steps` steps; the inverse of `noise_for`.
+    """The least epsilon that lasts for `steps` steps, to a few parts in 1,000.
 
-    It lasts in a filter with a menu of the step, or without one where that asks for less.
+    The inverse of `noise_for`. It lasts in a filter with a menu of the step, or without one where
+    that asks for less.
 
     Args:
         noise_multiplier: Noise over what one record can change.

@@ -8,6 +8,8 @@ without a menu instead.
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -58,7 +60,13 @@ def costs_of(
 
 def readings_due(policies: Sequence[Policy], epochs: int) -> int:
     """How many readings of their signal policies want in so many epochs."""
-    return sum(any(policy.due(epoch + 1) for policy in policies) for epoch in range(epochs))
+    gaps = [policy.every for policy in policies]
+    # An epoch after which several are due is read once (inclusion and exclusion).
+    return sum(
+        (-1) ** (size + 1) * (epochs // math.lcm(*chosen))
+        for size in range(1, len(gaps) + 1)
+        for chosen in itertools.combinations(gaps, size)
+    )
 
 
 def filter_for(

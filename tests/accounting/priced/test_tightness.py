@@ -7,6 +7,7 @@ tested where their file lies beside this checkout.
 """
 
 import json
+import math
 import pathlib
 import time
 
@@ -86,18 +87,17 @@ def test_a_table_of_seven_items_and_a_hundred_quanta_takes_seconds():
     assert time.process_time() - began <= 5.0
 
 
-def test_a_spend_of_a_menu_item_takes_microseconds():
-    """At most 5, the best of some rounds, so that other load matters least."""
-    gate = dm.Filter(4.909, DELTA, menu=[PLAIN[0]])
-    gate.spend(PLAIN[0])
-    rounds = []
-    for _ in range(30):
+def test_a_spend_of_a_menu_item_is_quicker_than_one_of_the_mixture():
+    """The best of some rounds in turn, so that other load matters least; `make bench` has both."""
+    menu, mixture = dm.Filter(4.909, DELTA, menu=[PLAIN[0]]), dm.Filter(1000.0, DELTA)
+    best = {}
+    for gate in [menu, mixture] * 15:
         began = time.perf_counter()
         for _ in range(100):
             gate.spend(PLAIN[0])
-        rounds.append((time.perf_counter() - began) / 100)
-    assert gate.standing.menu
-    assert min(rounds) <= 5e-6
+        best[gate] = min(best.get(gate, math.inf), time.perf_counter() - began)
+    assert menu.standing.menu
+    assert best[menu] <= best[mixture]
 
 
 def admitted(gate, schedule):
