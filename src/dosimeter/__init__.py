@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dosimeter.errors import BudgetExceeded, DosimeterError, StateError, UnsoundRuleWarning
     from dosimeter.rdp import (
         ApproxDp,
+        ApproxZcdp,
         Cost,
         Curve,
         Event,
@@ -28,6 +29,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "ApproxDp",
+    "ApproxZcdp",
     "BudgetExceeded",
     "Cost",
     "Curve",

@@ -55,6 +55,14 @@ def open_unit(name: str, value: object) -> float:
     return number
 
 
+def half_open_unit(name: str, value: object) -> float:
+    """A float from 0, included, to 1, excluded; -0.0 becomes 0.0."""
+    number = real(name, value)
+    if not 0 <= number < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+    return number + 0.0
+
+
 def count(name: str, value: object) -> int:
     """An integer from 1 to MAX_COUNT."""
     if type(value) is int and 1 <= value <= MAX_COUNT:  # what every spend passes

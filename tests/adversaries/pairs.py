@@ -38,6 +38,8 @@ def outputs(cost, cuts=_CUTS):
             return _gaussian(rate, 1 / noise, cuts)
         case dm.Gaussian(noise_multiplier=noise):
             return _gaussian(1.0, 1 / noise, cuts)
+        case dm.ApproxZcdp(rho=rho):
+            return _gaussian(1.0, math.sqrt(2 * rho), cuts)
         case dm.Laplace(scale=scale):
             return _laplace(1 / scale, min(cuts, 400))
         case dm.PureDp(epsilon=epsilon):

@@ -29,8 +29,9 @@ EXAMPLES = {
         for rate, noise in [(0.01, 1.0), (0.7, 3.0), (1e-5, 0.5), (0.999, 0.3), (0.1, 1e3)]
     ],
     dm.PureDp: [dm.PureDp(epsilon) for epsilon in (1e-4, 0.01, 1.3, 30.0)],
-    dm.ApproxDp: [dm.ApproxDp(0.1, 1e-9), dm.ApproxDp(0.1, 1e-8)],
+    dm.ApproxDp: [dm.ApproxDp(0.1, delta) for delta in (0.0, 1e-9, 1e-8)],
     dm.Zcdp: [dm.Zcdp(0.01), dm.Zcdp(0.01, 0.2)],
+    dm.ApproxZcdp: [dm.ApproxZcdp(*each) for each in [(0.01, 0.0), (0.01, 1e-8), (3.0, 0.5)]],
     dm.Curve: [dm.Curve([2.0, 8.0], [0.1, math.inf]), dm.Curve([2.0], [0.1])],
     dm.Event: [
         dm.Event(dpa.SelfComposedDpEvent(dpa.LaplaceDpEvent(9.0), 3)),

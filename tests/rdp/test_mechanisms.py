@@ -15,6 +15,7 @@ import dosimeter as dm
 import oracles
 from dosimeter.accounting.weights import DEFAULT_ORDERS
 from dosimeter.rdp import Cost, Orders
+from dosimeter.rdp.loss import Direction
 from strategies import HOSTILE, WRONG_TYPES, costs
 
 ORDERS = [1.01, 1.25, 2.0, 3.5, 16.0, 128.0, 1024.0]
@@ -93,6 +94,28 @@ def test_approx_dp_costs_the_pure_curve_and_carries_its_delta():
     assert hash(cost) == hash(dm.ApproxDp(0.5, 1e-7))
 
 
+def test_a_delta_of_zero_is_none():
+    pure, named = dm.PureDp(0.5), dm.ApproxDp(0.5, 0)
+    for way in Direction:
+        assert named.loss(way) == pure.loss(way)
+        assert dm.ApproxDp(0.5, 1e-9).loss(way) is None
+    # A gate without room for failures takes it, and a menu has a price for it.
+    for cost in (named, dm.ApproxDp(0.5, -0.0), dm.ApproxZcdp(0.1, 0)):
+        dm.Filter(3.0, 1e-6).spend(cost)
+    assert dm.Filter(1.0, 1e-6, menu=[dm.ApproxDp(0.05, 0)]).quanta_left > 0
+
+
+def test_approximate_zcdp_is_zcdp_but_for_its_delta():
+    cost = dm.ApproxZcdp(0.02, 1e-7)
+    assert np.array_equal(cost.rdp(ORDERS), dm.Zcdp(0.02).rdp(ORDERS))
+    gate = dm.Filter(3.0, 1e-6, approx_delta=2.5e-7)
+    assert gate.affordable(cost) == 2
+    gate.spend(cost, 2)
+    with pytest.raises(dm.BudgetExceeded, match="approx_delta"):
+        gate.spend(cost)
+    assert gate.total_delta >= 1.25e-6
+
+
 @given(cost=costs)
 def test_every_cost_is_a_frozen_hashable_value_with_a_rising_curve(cost):
     curve = cost.rdp(DEFAULT_ORDERS)
@@ -117,10 +140,14 @@ def test_every_cost_is_a_frozen_hashable_value_with_a_rising_curve(cost):
         (lambda x: dm.ApproxDp(x, 1e-6), "epsilon"),
         (lambda x: dm.SampledGaussian(x, 1.0), "sample_rate"),
         (lambda x: dm.ApproxDp(1.0, x), "delta"),
+        (lambda x: dm.ApproxZcdp(1.0, x), "delta"),
+        (lambda x: dm.ApproxZcdp(x, 1e-6), "rho"),
     ],
 )
 def test_hostile_numbers_are_refused_by_name(make, name):
     for value in HOSTILE:
+        if value == 0 and name in ("delta", "rho"):
+            continue
         with pytest.raises(ValueError, match=f"^{name} must"):
             make(value)
     for value in WRONG_TYPES:
@@ -145,7 +172,7 @@ def test_numbers_that_are_not_floats_are_refused():
 def test_numbers_beyond_their_range_are_refused():
     with pytest.raises(ValueError, match=r"sample_rate must lie in \(0, 1\], got 1.5"):
         dm.SampledGaussian(1.5, 1.0)
-    with pytest.raises(ValueError, match="delta must lie strictly between 0 and 1"):
+    with pytest.raises(ValueError, match="delta must be at least 0 and below 1"):
         dm.ApproxDp(1.0, 1.0)
     with pytest.raises(ValueError, match="rho must be finite and >= 0"):
         dm.Zcdp(-1.0)

@@ -2,6 +2,7 @@
 """What a mechanism costs, and all else to be known of it: one class in one file for each."""
 
 from dosimeter.neighbours import Neighbours
+from dosimeter.rdp.approx_zcdp import ApproxZcdp
 from dosimeter.rdp.cost import Cost
 from dosimeter.rdp.curve import Curve
 from dosimeter.rdp.event import Event
@@ -15,6 +16,7 @@ from dosimeter.rdp.zcdp import Zcdp
 __all__ = [
     "MECHANISMS",
     "ApproxDp",
+    "ApproxZcdp",
     "Cost",
     "Curve",
     "Event",
@@ -34,6 +36,7 @@ MECHANISMS: tuple[type[Cost], ...] = (
     PureDp,
     ApproxDp,
     Zcdp,
+    ApproxZcdp,
     Curve,
     Event,
 )

@@ -64,7 +64,7 @@ class ApproxDp(PureDp):
 
     With probability 1 - delta it is as good as an epsilon-DP one (Kairouz, Oh and
     Viswanath 2017, Theorem 3.4); its Rényi divergence alone is infinite. The delta is
-    drawn from a gate's `approx_delta`.
+    drawn from a gate's `approx_delta`. With a delta of 0 it is PureDp under another name.
     """
 
     delta: float = field()
@@ -74,10 +74,11 @@ class ApproxDp(PureDp):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "delta", arguments.open_unit("delta", self.delta))
+        object.__setattr__(self, "delta", arguments.half_open_unit("delta", self.delta))
 
-    def loss(self, direction: Direction) -> None:
-        """None: a menu has no place for a failure, which `approx_delta` pays for."""
+    def loss(self, direction: Direction) -> Atoms | None:
+        """None, but for a delta of 0: a failure is paid for by `approx_delta`, not by a menu."""
+        return None if self.delta else super().loss(direction)
 
     def dp_event(self) -> None:
         """None: dp-accounting has no such event."""
