@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 QUIET := -W "ignore:Full backward hook is firing when gradients are computed:UserWarning"
 export PYTHONHASHSEED := 0
 
-.PHONY: demo test test-all check bench experiments figures clean
+.PHONY: demo test test-all test-integrations check bench experiments figures clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/dosimeter demo
@@ -17,6 +17,21 @@ test: $(VENV)/test.stamp
 
 test-all: $(VENV)/test.stamp
 	$(BIN)/python -m pytest --numprocesses 2 -m "slow or not slow"
+
+# A folder of tests/integrations with a requirements.txt has an environment of its own:
+# `make test-integrations` runs all of them, `make test-integrations-NAME` one.
+FOREIGN := $(patsubst tests/integrations/%/requirements.txt,%,$(wildcard tests/integrations/*/requirements.txt))
+
+.PRECIOUS: .venvs/%.stamp
+test-integrations: $(FOREIGN:%=test-integrations-%)
+
+test-integrations-%: .venvs/%.stamp
+	INTEGRATION=$* .venvs/$*/bin/python -m pytest -m "slow or not slow" tests/integrations/$*
+
+.venvs/%.stamp: tests/integrations/%/requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venvs/$*
+	.venvs/$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $< --editable .
+	touch $@
 
 check: $(VENV)/lint.stamp
 	$(BIN)/ruff format --check .
@@ -39,7 +54,7 @@ figures: $(VENV)/experiments.stamp
 	$(BIN)/python -m experiments.fine_tuning.plot
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venvs
 
 $(VENV)/core.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

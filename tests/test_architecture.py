@@ -30,6 +30,7 @@ MAY_IMPORT = {
         "training",
         "runs",
     },
+    "integrations": {"rdp", "accounting", "integrations"},
     "report": {"decisions", "report"},
     "cli": {
         "rdp",

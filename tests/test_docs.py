@@ -13,7 +13,8 @@ import tomllib
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+INTEGRATIONS = sorted((ROOT / "docs" / "integrations").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *INTEGRATIONS]
 BLOCK = re.compile(r"```(\w+)\n(.*?)```(?:\s*```text\n(.*?)```)?", re.DOTALL)
 SHELLS = ("bash", "sh", "console")
 
@@ -56,6 +57,7 @@ def pages_with_commands():
     [
         pytest.param(code, said, id=f"{page.name}-{number}")
         for page in PAGES
+        if page not in INTEGRATIONS  # tests/integrations runs each where its library is
         for number, (code, said) in enumerate(blocks(page, "python"), 1)
     ],
 )
@@ -111,6 +113,13 @@ def environment(folder):
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     kept = {k: v for k, v in os.environ.items() if k not in ("DOSIMETER_DB", "COLUMNS")}
     return {**kept, "PATH": path, "PYTHONIOENCODING": "utf-8"}
+
+
+def test_every_page_of_an_integration_is_run():
+    folders = ROOT / "tests" / "integrations"
+    tests = "".join(path.read_text(encoding="utf-8") for path in folders.rglob("test_*.py"))
+    for page in INTEGRATIONS:
+        assert f'run_page("{page.stem}")' in tests, page.name
 
 
 def test_no_page_has_blocks_that_nothing_checks():
