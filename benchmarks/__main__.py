@@ -12,7 +12,7 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import core, face, gradients, ledger, peers, tightness, training
+from benchmarks import core, face, gradients, ledger, peers, reading, tightness, training
 from benchmarks.measure import Result, Table
 
 HERE = pathlib.Path(__file__).parent
@@ -25,6 +25,7 @@ SUITES: dict[str, Callable[[], Sequence[Result | Table]]] = {
     "face": face.run,
     "training": training.run,
     "gradients": gradients.run,
+    "reading": reading.run,
     "ledger": ledger.results,
     "tightness": tightness.run,
     "peers": peers.run,

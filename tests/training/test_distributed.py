@@ -284,10 +284,11 @@ def sharded_job():
                 nn.functional.cross_entropy(private(x), y).backward()
                 optimizer.step()
                 count += 1
-            private(data.tensors[0])
+            for _ in range(1 + distributed.get_rank()):  # ranks may run the model at will
+                private(data.tensors[0])
             engine.load_state_dict(engine.state_dict())
             if epoch == 0:
-                engine._draw()  # a step that is begun and left
+                optimizer.begin(engine._draw())  # a step that is begun and left
                 if distributed.get_rank() == 0:
                     model.state_dict()  # cuts the model again, on this rank alone
         passes.append(count)
@@ -302,7 +303,8 @@ def test_shards_give_the_same_model(together):
     """Sums are whole numbers, so it is equal bit by bit; ranks run the model at will."""
     first, second = together(sharded_job)
     assert first["sharded"] == first["whole"] == second["sharded"] == second["whole"]
-    assert first["passes"] != second["passes"]
+    # Frameworks let ranks meet at every batch, so there are equally many.
+    assert first["passes"] == second["passes"]
     assert first["local"] + second["local"] == len(first["whole"])
 
 

@@ -57,10 +57,17 @@ class StepSettings:
 
 @dataclass(frozen=True)
 class Piece:
-    """A physical batch: how many records it holds, and whether it ends its logical batch."""
+    """A physical batch.
+
+    Attributes:
+        size: How many records it holds.
+        last: Whether it ends its logical batch.
+        counts: Whether its records are in the logical batch; otherwise their gradient is dropped.
+    """
 
     size: int
     last: bool
+    counts: bool = True
 
 
 class Ticket:

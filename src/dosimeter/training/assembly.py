@@ -18,7 +18,7 @@ from dosimeter.training.entropy import Entropy, PoissonSampler, entropy_for
 from dosimeter.training.ghost import GhostClipper
 from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
-from dosimeter.training.loader import PrivateLoader, Records
+from dosimeter.training.loader import PrivateLoader, Reading, Records
 from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass import OnePassModule
 from dosimeter.training.onepass_clipper import OnePassClipper
@@ -29,7 +29,7 @@ from dosimeter.training.optimizer import PrivateOptimizer
 class Hooks:
     """How the parts reach the engine: to pay for a batch, and to report a step."""
 
-    draw: Callable[[], Ticket | None]
+    draw: Callable[[bool], Ticket | None]
     settings: Callable[[], StepSettings]
     on_step: Callable[[], None]
 
@@ -43,10 +43,13 @@ class Options:
     grad_sampling: GradSampling
     loss_reduction: str
     collate: Callable[[list[Any]], Any] | None
+    workers: int
 
     def __post_init__(self) -> None:
         arguments.positive("max_grad_norm", self.max_grad_norm)
         arguments.count("physical_batch_size", self.physical_batch_size)
+        if self.workers != 0:
+            arguments.count("num_workers", self.workers)
         if self.loss_reduction not in ("mean", "sum"):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
 
@@ -103,6 +106,11 @@ def assemble(
 ) -> Parts:
     """Puts Opacus around a validated model, and the loader and optimizer around both."""
     # What can be refused is refused before the model is changed.
+    if options.workers and group.size > 1:
+        raise ValueError(
+            f"num_workers must be 0 among {group.size} processes, for ranks pay together at every "
+            f"step and cannot pay ahead, got {options.workers}. Leave it out."
+        )
     noise, coins = entropy_for("noise", seed), entropy_for("batches", seed, group.rank)
     Grid.of(
         settings.noise_multiplier,
@@ -130,17 +138,15 @@ def assemble(
         on_step=hooks.on_step,
     )
     # Each process draws from its own share of the records; the union is one Poisson sample.
-    shard = slice(group.rank, None, group.size)
     share = len(range(group.rank, len(dataset), group.size))
     sampler = PoissonSampler(share, coins)
     loader = PrivateLoader(
         dataset,
         private_optimizer,
         sampler,
+        Reading(options.physical_batch_size, options.collate, options.workers),
         draw=hooks.draw,
         settings=hooks.settings,
-        shard=shard,
-        physical_batch_size=options.physical_batch_size,
-        collate=options.collate,
+        group=group,
     )
     return Parts(model, private, private_optimizer, loader, sampler, noise, clipper)

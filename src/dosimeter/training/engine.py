@@ -90,7 +90,7 @@ class PrivateEngine(Controls):
         self._exhausted = False
         self._told_epsilon = 0.0
         self._made: Parts | None = None
-        self._ticket: Ticket | None = None
+        self._tickets: list[Ticket] = []
 
     # -- the gate ------------------------------------------------------------------------
 
@@ -110,9 +110,14 @@ class PrivateEngine(Controls):
         self._gate.spend(cost, count)
         return self._gate.epsilon if self._group.size > 1 else 0.0
 
-    def _draw(self) -> Ticket | None:
-        """Pays for the next logical batch: its ticket, or None if there will be none."""
-        self._void_ticket()
+    def _draw(self, ahead: bool = False) -> Ticket | None:
+        """Pays for the next logical batch: its ticket, or None if there will be none.
+
+        Args:
+            ahead: Whether the tickets before are still good.
+        """
+        if not ahead:
+            self._void_tickets()
         self._stopped, settings = self._group.lead(lambda: (self._stopped, self._settings))
         if self._stopped is not None:
             return None
@@ -125,15 +130,15 @@ class PrivateEngine(Controls):
                 raise
             return None
         self._exhausted = False
-        self._ticket = Ticket(settings)
-        self._parts.optimizer.begin(self._ticket)
-        return self._ticket
+        ticket = Ticket(settings)
+        self._tickets.append(ticket)
+        return ticket
 
-    def _void_ticket(self) -> None:
-        """Makes an unused ticket worthless; what it cost stays spent."""
-        if self._ticket is not None:
-            self._ticket.void()
-            self._ticket = None
+    def _void_tickets(self) -> None:
+        """Makes unused tickets worthless; what they cost stays spent."""
+        for ticket in self._tickets:
+            ticket.void()
+        self._tickets.clear()
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether the gate would accept this now; changes nothing. Call it on every rank."""
@@ -209,6 +214,7 @@ class PrivateEngine(Controls):
         loss_reduction: str = "mean",
         fix: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
     ) -> tuple[nn.Module, PrivateOptimizer, PrivateLoader]:
         """The private versions of a model, its optimizer and its data; once per engine.
 
@@ -228,6 +234,8 @@ class PrivateEngine(Controls):
             loss_reduction: "mean" or "sum", as the loss function has it.
             fix: Converts BatchNorm to GroupNorm inside the model.
             collate_fn: Makes a batch of a list of records; PyTorch's default otherwise.
+            num_workers: How many processes read records. They read ahead what is paid ahead, two
+                physical batches each: a loop that is left early has paid for what it did not use.
         """
         if self._made is not None:
             raise ValueError(
@@ -246,6 +254,7 @@ class PrivateEngine(Controls):
             grad_sampling=GradSampling(grad_sampling),
             loss_reduction=loss_reduction,
             collate=collate_fn,
+            workers=num_workers,
         )
         models.validate(model, optimizer, options.grad_sampling, fix=fix)
         hooks = Hooks(draw=self._draw, settings=lambda: self._settings, on_step=self._count_step)
@@ -311,7 +320,7 @@ class PrivateEngine(Controls):
         """
         parts = self._parts
         saved = checkpoint.read(state, records=self.records)
-        self._void_ticket()
+        self._void_tickets()
         # An equal gate is the same gate only if this engine has not spent from it yet.
         fresh = self._ledger.count == 0
         kept = self._group.lead(lambda: spends_kept or (fresh and self._gate_is_at(state["gate"])))

@@ -83,6 +83,14 @@ class Group:
         distributed.all_reduce(tensor)
         return int(tensor.item())
 
+    def largest(self, value: int) -> int:
+        """The largest of a whole number over all ranks, on every rank."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor([value], dtype=torch.int64)
+        distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
+        return int(tensor.item())
+
     def summed(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of whole numbers, added up over all ranks in place, on every rank."""
         if self.size > 1:

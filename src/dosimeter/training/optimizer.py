@@ -127,7 +127,9 @@ class PrivateOptimizer(torch.optim.Optimizer):
         # From here on the piece is used up, whatever happens: noise is never drawn twice for it.
         piece = self._ticket.redeem()
         self._buffers.require_unchanged()
-        self._add(self._clipper.sums(piece.size), piece)
+        sums = self._clipper.sums(piece.size)
+        if piece.counts:
+            self._add(sums, piece)
         if piece.last:
             self._release(self._ticket)
         return result
@@ -155,9 +157,6 @@ class PrivateOptimizer(torch.optim.Optimizer):
         """The step of a logical batch without records: noise alone."""
         ticket.hand_out(Piece(size=0, last=True))
         ticket.redeem()
-        self._sums = [
-            torch.zeros(p.shape, dtype=p.dtype, device=p.device) for p in self._parameters
-        ]
         self._release(ticket)
 
     def state_dict(self) -> dict[str, Any]:
@@ -188,7 +187,10 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     def _release(self, ticket: Ticket) -> None:
         """Noise, the average over the public batch size, and the step."""
-        assert self._sums is not None
+        if self._sums is None:  # no record was in the batch
+            self._sums = [
+                torch.zeros(p.shape, dtype=p.dtype, device=p.device) for p in self._parameters
+            ]
         sums, self._sums = [each.contiguous() for each in self._sums], None
         self._inside = True
         try:
