@@ -119,6 +119,22 @@ def test_spends_what_it_admits_and_refuses_the_rest_unchanged(gate):
     gate.spend(QUERY)
 
 
+def test_a_bundle_is_paid_whole_or_not_at_all(gate):
+    gate.spend(QUERY)
+    before, kept = gate.epsilon, affordable(gate)
+    huge = dm.Together([QUERY, GAUSSIAN, dm.PureDp(1000.0), QUERY])
+    if not gate.admits(huge):
+        with pytest.raises(dm.BudgetExceeded) as refusal:
+            gate.spend(huge)
+        assert (refusal.value.cost, refusal.value.affordable) == (huge, 0)
+        assert gate.epsilon == before
+        assert affordable(gate) == kept
+    second = GAUSSIAN if gate.admits(GAUSSIAN) else QUERY
+    for _ in range(3):
+        gate.spend(dm.Together([QUERY, second]), 2)
+    assert gate.epsilon > before
+
+
 def affordable(gate):
     return gate.affordable(QUERY) if hasattr(gate, "affordable") else None
 

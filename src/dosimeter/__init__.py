@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Neighbours,
         PureDp,
         SampledGaussian,
+        Together,
         Zcdp,
     )
 
@@ -44,6 +45,7 @@ __all__ = [
     "PureDp",
     "SampledGaussian",
     "StateError",
+    "Together",
     "UnsoundRuleWarning",
     "Zcdp",
     "epsilon_for",

@@ -10,6 +10,7 @@ keep their digits.
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -42,12 +43,22 @@ def outputs(cost, cuts=_CUTS):
             return _gaussian(1.0, math.sqrt(2 * rho), cuts)
         case dm.Laplace(scale=scale):
             return _laplace(1 / scale, min(cuts, 400))
+        case dm.Together(costs=costs):
+            return reduce(_both, [outputs(part, min(cuts, 80)) for part in costs])
         case dm.PureDp(epsilon=epsilon):
             less, more = 1 / (1 + math.exp(epsilon)), 1 / (1 + math.exp(-epsilon))
             gap = math.tanh(epsilon / 2)
             return Outputs(*map(np.array, ([less, more], [more, less], [-gap, gap])))
     pairs = sorted(((float(p), float(q)) for p, q in cost.worlds()), key=lambda w: w[0] / w[1])
     return Outputs(*map(np.array, zip(*((p, q, p - q) for p, q in pairs), strict=True)))
+
+
+def _both(one, two):
+    """What two independent runs show, the second the same whatever the first one showed."""
+    p, q = np.outer(one.p, two.p).ravel(), np.outer(one.q, two.q).ravel()
+    d = (np.outer(one.p, two.d) + np.outer(one.d, two.q)).ravel()
+    rising = np.argsort(np.log(p) - np.log(q))
+    return Outputs(p[rising], q[rising], d[rising])
 
 
 def between(cuts):

@@ -162,7 +162,7 @@ def is_written_down(made, examples):
             except ValueError:
                 continue
             raise AssertionError(f"{made.__name__} must not be read from {wrong}")
-        users = made(**cost.arguments(), neighbours=dm.Neighbours.ADD_REMOVE_USER)
+        users = restated(cost, dm.Neighbours.ADD_REMOVE_USER)
         said = json.loads(json.dumps(to_plain(users)))
         assert said == {**plain, "neighbours": "add/remove one user"}, (
             f"{users} must say so: {said}"
@@ -206,7 +206,7 @@ def states_its_relation(made, examples):
         given = cost.arguments()
         for relation in dm.Neighbours:
             try:
-                other = made(**given, neighbours=relation)
+                other = restated(cost, relation)
             except ValueError as error:
                 if relation is not dm.Neighbours.REPLACE_ONE_RECORD or "Curve" not in str(error):
                     raise AssertionError(f"{cost} must take {relation}, or say why not") from error
@@ -238,6 +238,16 @@ CLAUSES = [
     event_is_the_same_mechanism,
     states_its_relation,
 ]
+
+
+def restated(value, relation):
+    """A cost of another relation, and so what it is made of."""
+    if isinstance(value, tuple):
+        return tuple(restated(each, relation) for each in value)
+    if not isinstance(value, dm.Cost):
+        return value
+    given = {name: restated(each, relation) for name, each in value.arguments().items()}
+    return type(value)(**given, neighbours=relation)
 
 
 def _names(made):

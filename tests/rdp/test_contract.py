@@ -37,6 +37,12 @@ EXAMPLES = {
         dm.Event(dpa.SelfComposedDpEvent(dpa.LaplaceDpEvent(9.0), 3)),
         dm.Event(dpa.ComposedDpEvent([dpa.GaussianDpEvent(4.0), dpa.ZCDpEvent(0.1, 0.0)])),
     ],
+    dm.Together: [
+        dm.Together([dm.Gaussian(4.0)]),
+        dm.Together([dm.Gaussian(4.0), dm.SampledGaussian(0.1, 2.0), dm.Zcdp(0.1)]),
+        dm.Together([dm.Laplace(1e3), dm.PureDp(0.01), dm.PureDp(1.3)]),
+        dm.Together([dm.ApproxDp(0.1, 1e-9), dm.Gaussian(0.5), dm.ApproxDp(0.1, 1e-9)]),
+    ],
 }
 
 

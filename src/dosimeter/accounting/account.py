@@ -23,7 +23,7 @@ from dosimeter.accounting.guarantee import Guarantee, Standing
 from dosimeter.accounting.potential import Potential
 from dosimeter.accounting.priced.quanta import Quanta
 from dosimeter.accounting.sums import Sums
-from dosimeter.accounting.tally import Tally, charge
+from dosimeter.accounting.tally import Tally, charge, largest
 from dosimeter.accounting.terms import Terms
 from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.rdp import Cost
@@ -82,6 +82,11 @@ class Account:
         Where a potential takes nothing back they are prepaid again.
         """
         cost, count, place = self._checked(cost, count)
+        if self._apart(cost):
+            account = self
+            for part in cost.parts:
+                account = account.released(part, count)
+            return account
         without = [potential.released(cost, count) for potential in self.potentials]
         kept = tuple(potential for potential in without if potential is not None)
         if len(kept) == len(self.potentials):
@@ -134,6 +139,8 @@ class Account:
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
         cost, _, place = self._checked(cost, 1)
+        if self._apart(cost):
+            return largest(lambda count: self._after(cost, count, None) is not None)
         most = max(potential.most(cost) for potential in self.potentials)
         return min(most + self._held(place), arguments.MAX_COUNT)
 
@@ -207,6 +214,12 @@ class Account:
         return cls(terms, (sums,) if quanta is None else (quanta, sums), prepaid)
 
     def _after(self, cost: Cost, count: int, place: int | None) -> Account | None:
+        if self._apart(cost):
+            account: Account | None = self
+            for part in cost.parts:
+                if account is not None:
+                    account = account._after(*account._checked(part, count))
+            return account
         held = self._held(place)
         if place is not None and count <= held:
             return Account(self.terms, self.potentials, self._prepaid(place, held - count))
@@ -240,6 +253,10 @@ class Account:
         place = terms.menu.place(cost)
         return cost if place is None else terms.menu.items[place].cost, count, place
 
+    def _apart(self, cost: Cost) -> bool:
+        """Whether a cost is a bundle that a menu may sell in parts."""
+        return self.terms.menu is not None and cost.parts[0] is not cost
+
     def _held(self, place: int | None) -> int:
         return 0 if place is None else self.prepaid[place]
 
@@ -247,18 +264,29 @@ class Account:
         return (*self.prepaid[:place], runs, *self.prepaid[place + 1 :])
 
     def _refusal(self, cost: Cost, count: int, place: int | None) -> BudgetExceeded:
-        wanted = count - self._held(place)
-        reason = self.sums.shortage(cost, wanted)
-        if self.quanta is not None and not cost.delta:
-            reason = f"{self.quanta.shortage(cost, wanted)}, and by the mixture {reason}"
         return BudgetExceeded(
             cost=cost,
             count=count,
             spent=self.epsilon,
             limit=self.limit,
             affordable=self.affordable(cost),
-            reason=reason,
+            reason=self._reason(cost, count, place),
         )
+
+    def _reason(self, cost: Cost, count: int, place: int | None) -> str:
+        if self._apart(cost):
+            account = self
+            for part in cost.parts:
+                asked = account._checked(part, count)
+                after = account._after(*asked)
+                if after is None:
+                    return f"at its {part} {account._reason(*asked)}"
+                account = after
+        wanted = count - self._held(place)
+        reason = self.sums.shortage(cost, wanted)
+        if self.quanta is None or cost.delta:
+            return reason
+        return f"{self.quanta.shortage(cost, wanted)}, and by the mixture {reason}"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Account must not be copied or pickled: move its plain()")

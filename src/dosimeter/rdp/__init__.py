@@ -11,6 +11,7 @@ from dosimeter.rdp.laplace import Laplace
 from dosimeter.rdp.orders import Orders
 from dosimeter.rdp.pure_dp import ApproxDp, PureDp
 from dosimeter.rdp.sampled_gaussian import SampledGaussian
+from dosimeter.rdp.together import Together
 from dosimeter.rdp.zcdp import Zcdp
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Orders",
     "PureDp",
     "SampledGaussian",
+    "Together",
     "Zcdp",
 ]
 
@@ -39,6 +41,7 @@ MECHANISMS: tuple[type[Cost], ...] = (
     ApproxZcdp,
     Curve,
     Event,
+    Together,
 )
 """All that can be written down, read back and asked for by name, in the order of the help.
 

@@ -86,6 +86,11 @@ class Cost(ABC):
         """Bound that the privacy loss never passes (order infinity), or infinity."""
         return math.inf
 
+    @property
+    def parts(self) -> tuple[Cost, ...]:
+        """What is spent one by one, all or nothing: of every cost but a bundle, itself."""
+        return (self,)
+
     def rdp(self, orders: Iterable[float]) -> FloatArray:
         """The Rényi cost of one run at each order, read-only and never too small."""
         return _guarded_curve(self, Orders(orders))
@@ -129,6 +134,14 @@ def _guarded_curve(cost: Cost, orders: Orders) -> FloatArray:
     # Beyond this sums would leave the range of a float; no bound is as good.
     curve[curve > 1e300] = math.inf
     return locked(curve)
+
+
+def summed(parts: Iterable[tuple[Cost, int]], orders: Orders) -> FloatArray:
+    """The summed curve of some mechanisms with their counts, rounded up."""
+    total = np.zeros(len(orders))
+    for cost, count in parts:
+        total = (total + cost.rdp(orders) * count * UP) * UP
+    return total
 
 
 def interpolate(known_orders: FloatArray, known_rdp: FloatArray, at: FloatArray) -> FloatArray:

@@ -20,7 +20,7 @@ import numpy as np
 
 from dosimeter import arguments
 from dosimeter.neighbours import Neighbours
-from dosimeter.rdp.cost import UP, Cost
+from dosimeter.rdp.cost import UP, Cost, summed
 from dosimeter.rdp.gaussian import Gaussian
 from dosimeter.rdp.laplace import Laplace
 from dosimeter.rdp.loss import Direction
@@ -76,7 +76,7 @@ class Event(Cost):
         return math.fsum(cost.pure_epsilon * count * UP for cost, count in self._parts) * UP
 
     def _curve(self, orders: Orders) -> FloatArray:
-        return _total(self._parts, orders)
+        return summed(self._parts, orders)
 
     def loss(self, direction: Direction) -> None:
         """None: put the mechanisms that the event is made of on the menu."""
@@ -84,14 +84,6 @@ class Event(Cost):
     def dp_event(self) -> dp_accounting.DpEvent:
         """The event itself."""
         return self.event
-
-
-def _total(parts: tuple[tuple[Cost, int], ...], orders: Orders) -> FloatArray:
-    """The summed curve of some mechanisms with their counts, rounded up."""
-    total = np.zeros(len(orders))
-    for cost, count in parts:
-        total = (total + cost.rdp(orders) * count * UP) * UP
-    return total
 
 
 @dataclass(frozen=True)
@@ -113,7 +105,7 @@ class _RepeatAndSelect(Cost):
     def _curve(self, orders: Orders) -> FloatArray:
         from dp_accounting.rdp import rdp_privacy_accountant
 
-        one = _total(self.run, orders)
+        one = summed(self.run, orders)
         # dp-accounting's formula fails on costs that vanish beside 1; larger ones are safe.
         price = rdp_privacy_accountant._compute_rdp_repeat_and_select
         curve = price(orders.array, np.maximum(one, 1e-15), self.mean, self.shape)

@@ -34,13 +34,7 @@ def to_plain(cost: Cost) -> Plain:
     Raises:
         TypeError: Not a cost, or one of a class of your own; spend a `Curve` instead.
     """
-    if type(cost) not in MECHANISMS:
-        raise TypeError(
-            f"cost must be of a class in dosimeter.rdp to be written down, got {cost!r}; "
-            "give its Curve(orders, cost.rdp(orders)) instead"
-        )
-    plain = {"kind": cost.kind}
-    plain |= {name: _plain_value(value) for name, value in cost.arguments().items()}
+    plain = _plain_cost(cost)
     if cost.neighbours is not Neighbours.ADD_REMOVE_RECORD:
         plain["neighbours"] = str(cost.neighbours)
     return plain
@@ -55,16 +49,34 @@ def from_plain(plain: Mapping[str, Any]) -> Cost:
     """
     if not isinstance(plain, Mapping):
         raise TypeError(f"plain cost must be a mapping such as to_plain returns, got {plain!r}")
+    stated = dict(plain)
+    relation = Neighbours.ADD_REMOVE_RECORD
+    if "neighbours" in stated:
+        relation = Neighbours.named(stated.pop("neighbours"))
+    return _cost(stated, relation, _MAX_DEPTH)
+
+
+def _plain_cost(cost: Cost) -> Plain:
+    """A cost but for its relation, which costs within costs share."""
+    if type(cost) not in MECHANISMS:
+        raise TypeError(
+            f"cost must be of a class in dosimeter.rdp to be written down, got {cost!r}; "
+            "give its Curve(orders, cost.rdp(orders)) instead"
+        )
+    given = {name: _plain_value(value) for name, value in cost.arguments().items()}
+    return {"kind": cost.kind, **given}
+
+
+def _cost(plain: Mapping[str, Any], relation: Neighbours, depth: int) -> Cost:
     kind = plain.get("kind")
     made = _KINDS.get(kind) if isinstance(kind, str) else None
     if made is None:
         known = ", ".join(sorted(_KINDS))
         raise ValueError(f"kind of a plain cost must be one of {known}, got {kind!r}")
     names = set(parameters(made))
-    stated = {"neighbours"} & set(plain)
-    _require_fields(plain, {"kind", *names, *stated})
-    given = {name: _value(plain[name], _MAX_DEPTH) for name in names}
-    return made(**given, **{name: Neighbours.named(plain[name]) for name in stated})
+    _require_fields(plain, {"kind", *names})
+    given: dict[str, Any] = {name: _value(plain[name], relation, depth) for name in names}
+    return made(**given, neighbours=relation)
 
 
 def _require_fields(plain: Mapping[str, Any], names: set[str]) -> None:
@@ -81,6 +93,8 @@ def _plain_value(value: Any) -> Any:
         return "inf" if value == math.inf else value
     if isinstance(value, list | tuple):
         return [_plain_value(item) for item in value]
+    if isinstance(value, Cost):
+        return _plain_cost(value)
     if hasattr(value, "__attrs_attrs__"):
         return _plain_event(value)
     if hasattr(value, "__index__"):
@@ -99,21 +113,22 @@ def _plain_event(event: dp_accounting.DpEvent) -> Plain:
     return {"type": name, **{field: _plain_value(getattr(event, field)) for field in fields}}
 
 
-def _value(value: object, depth: int) -> Any:
+def _value(value: object, relation: Neighbours, depth: int) -> Any:
     if type(value) is float:
         return value
     if depth == 0:
         raise ValueError(f"plain cost must be nested at most {_MAX_DEPTH} deep, got deeper")
     if isinstance(value, list | tuple):
-        return [_value(item, depth - 1) for item in value]
+        return [_value(item, relation, depth - 1) for item in value]
     if isinstance(value, Mapping):
-        return _event(value, depth)
+        made = _cost if "kind" in value else _event
+        return made(value, relation, depth - 1)
     if value == "inf":
         return math.inf
     return value if isinstance(value, int | float) else arguments.real("field of a cost", value)
 
 
-def _event(plain: Mapping[str, Any], depth: int) -> dp_accounting.DpEvent:
+def _event(plain: Mapping[str, Any], relation: Neighbours, depth: int) -> dp_accounting.DpEvent:
     made = _event_class(plain.get("type"))
     if made is None:
         raise ValueError(
@@ -121,7 +136,7 @@ def _event(plain: Mapping[str, Any], depth: int) -> dp_accounting.DpEvent:
         )
     names = {attribute.name for attribute in made.__attrs_attrs__}
     _require_fields(plain, {"type", *names})
-    return made(**{name: _value(plain[name], depth - 1) for name in names})
+    return made(**{name: _value(plain[name], relation, depth) for name in names})
 
 
 def _event_class(name: object) -> Any:
