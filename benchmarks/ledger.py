@@ -273,25 +273,19 @@ def _fill(ledger: Ledger, name: str, entries: int) -> None:
     """A budget whose journal has that many entries, written past the ledger for speed."""
     account = Account.open(Terms.of_filter(8.0, 1e-6)).after(COST, entries)
     key, body = terms_row(account.terms)
-    store = ledger._desk.store
-    with store.writing() as transaction:
-        lines = _lines(name, entries, json.loads(body), account.epsilon)
-        balance = book.insert(
-            transaction, [next(lines)], key, body, write_position(account), closed=False
-        )
+    position = (key, entries, "", account.epsilon, write_position(account), 0)
+    with ledger._desk.store.writing() as transaction:
+        balance = book.Balance.sealed(0, name, *position)
+        balance = book.insert(transaction, balance, body)
+        lines = _lines(name, entries, json.loads(body), account.epsilon, balance.checksum)
         values: list[tuple[Any, ...]] = []
         for line in lines:
             values.append((place(balance.id, line.sequence), None, None, line.hash, line.body))
-            if line.sequence == entries:
-                # The last one is recorded with the balance.
-                values.pop()
             if len(values) == 10_000 or line.sequence == entries:
                 _insert(transaction._cursor, values)
                 values.clear()
-        after = book.Balance.sealed(
-            balance.id, name, key, line.sequence, line.hash, account.epsilon, balance.sums, 0
-        )
-        book.Step(balance, after, line.entry(), line.body).record(transaction)
+        head = f"UPDATE dosimeter_budgets SET head = '{line.hash}' WHERE id = {balance.id}"
+        transaction.sql(head)
 
 
 def _settle(url: str) -> None:
@@ -302,7 +296,9 @@ def _settle(url: str) -> None:
             connection.execute("CHECKPOINT")
 
 
-def _lines(name: str, entries: int, parameters: Any, epsilon: float) -> Iterator[book.Line]:
+def _lines(
+    name: str, entries: int, parameters: Any, epsilon: float, state: str
+) -> Iterator[book.Line]:
     cost, previous = written(COST), "0" * 64
     for sequence in range(entries + 1):
         entry = Entry(
@@ -315,6 +311,7 @@ def _lines(name: str, entries: int, parameters: Any, epsilon: float) -> Iterator
             parameters=None if sequence else parameters,
             time="2026-01-01T00:00:00.000000+00:00",
             previous=previous,
+            state=state,
         )
         body = entry.body()
         previous = digest(body)

@@ -107,12 +107,19 @@ class TestWalk:
         run(*SPEND)
         plain = run("export", "patients").stdout
         file = tmp_path / "patients.jsonl"
-        run("export", "patients", "--move", "-o", str(file))
-        assert file.read_text() == plain
+        there = str(tmp_path / "other.db")
+        run("export", "patients", "--move", there, "-o", str(file))
+        moved = file.read_text()
+        assert moved.splitlines()[:-1] == plain.splitlines()[:-1]
         run("export", "patients", "-o", str(file), code=ExitCode.USAGE)
-        assert file.read_text() == plain
+        assert file.read_text() == moved
         run(*SPEND, code=ExitCode.REFUSED)
-        other = ["--db", str(tmp_path / "other.db")]
+        third = ["--db", str(tmp_path / "third.db")]
+        run("import", str(file), *third, code=ExitCode.DOES_NOT_VERIFY)
+        assert "closed copy" in run("import", "-", *third, given=plain).output
+        other = ["--db", there]
+        identity = run("identity", *other).output.strip()
+        assert run("export", "patients", "--move", identity).stdout == moved
         assert "2 entries imported" in run("import", str(file), *other).output
         run("import", "-", *other, given=plain, code=ExitCode.WRONG_NAME)
         run("import", "-", *other, given=plain[:-9], code=ExitCode.DOES_NOT_VERIFY)

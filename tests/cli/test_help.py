@@ -107,7 +107,7 @@ def folder(path, tmp_path, monkeypatch):
             "create clicks --odometer --delta 1e-6",
         ]
     if path == ("budget", "import"):
-        lines.append("export patients --move -o patients.jsonl")
+        lines.append("export patients --move other.db -o patients.jsonl")
     for line in lines:
         assert CliRunner().invoke(app, ["budget", *line.split()]).exit_code == 0
 

@@ -19,11 +19,13 @@ TRIGGERS = {
         "DROP TRIGGER dosimeter_parameters_no_update",
         "DROP TRIGGER dosimeter_parameters_no_delete",
         "DROP TRIGGER dosimeter_budgets_no_delete",
+        "DROP TRIGGER dosimeter_journal_follows",
     ],
     "postgresql": [
         "DROP TRIGGER dosimeter_journal_kept ON dosimeter_journal",
         "DROP TRIGGER dosimeter_parameters_kept ON dosimeter_parameters",
         "DROP TRIGGER dosimeter_budgets_kept ON dosimeter_budgets",
+        "DROP TRIGGER dosimeter_journal_follows ON dosimeter_journal",
     ],
 }
 

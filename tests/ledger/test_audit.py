@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 import dosimeter as dm
-from dosimeter.ledger import JournalError, KeyConflict, Ledger, LedgerError, Receipt
+from dosimeter.ledger import (
+    Entry,
+    JournalError,
+    KeyConflict,
+    Kind,
+    Ledger,
+    LedgerError,
+    Receipt,
+)
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.records import digest
 from ledger import raw
@@ -249,7 +257,8 @@ def test_a_moved_key_is_no_receipt(ledger: Ledger, url: str, receipts: list[Rece
         "SELECT place + :move, key, reference, hash, body FROM dosimeter_journal WHERE key = 'k0'",
         move=((there - here) << 36) + 9,
     )
-    with pytest.raises(KeyConflict):
+    # A line of another budget stands beyond where this one ends.
+    with pytest.raises(JournalError, match="beyond"):
         other.spend(dm.Gaussian(20), 2, key="k0")
     change(url, 3, "key", "renamed")
     with pytest.raises(KeyConflict):
@@ -298,14 +307,22 @@ class TestBytesThatAreNoText:
             ledger["patients"].spend(dm.Gaussian(20))
 
 
+@pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("field", ["head", "sums", "name"])
-def test_no_edit_of_a_row_keeps_its_checksum(field: str) -> None:
+def test_no_edit_of_a_row_keeps_its_checksum(field: str, first: bool) -> None:
+    entry = Entry(
+        budget="b", sequence=3, kind=Kind.SPEND, epsilon=0.5, time="", previous="p", cost=None
+    )
     row = Balance.sealed(1, "x 0.0 00 0 y", "p", 3, "h", 0.5, "00", 0)
-    lengthened = row._replace(**{field: getattr(row, field) + " 0"})
-    with pytest.raises(JournalError, match="checksum"):
-        lengthened.check()
-    with pytest.raises(JournalError, match="checksum"):
-        row._replace(name="y", head="h 0.5 00 0 x", epsilon=0.0).check()
+    body = (entry if first else entry._replace(state=row.checksum)).body()
+    row = row._replace(head=digest(body))
+    row = row.as_first() if first else row
+    assert row.require_head(row.head, body, beyond=False) is row
+    edits = {field: getattr(row, field) + " 0"}
+    others: dict[str, Any] = {"name": "y", "sums": "h 0.5 00 0 x", "epsilon": 0.0}
+    for edited in (row._replace(**edits), row._replace(**others)):
+        with pytest.raises(JournalError, match=r"checksum|head"):
+            edited.require_head(row.head, body, beyond=False)
 
 
 def number_next(url: str, identity: int) -> None:

@@ -10,7 +10,10 @@ import sqlite3
 import pytest
 
 import dosimeter as dm
-from dosimeter.ledger import Ledger, LedgerRefusal
+from dosimeter.ledger import JournalError, Ledger, LedgerRefusal
+from dosimeter.ledger.audit import Replay
+from dosimeter.ledger.book import import_line
+from dosimeter.ledger.records import digest
 
 DATA = pathlib.Path(__file__).parent / "data"
 
@@ -62,9 +65,34 @@ def test_a_key_used_then_is_known_now(ledger):
 
 
 def test_it_moves_to_a_ledger_of_today(ledger, tmp_path):
-    lines = list(ledger.export("patients", move=True))
     with Ledger.open(f"sqlite:///{tmp_path / 'today.db'}") as today:
+        lines = list(ledger.export("patients", to=today.identity))
         moved = today.import_journal(lines)
         assert today.verify("patients").ok
         moved.spend(dm.Gaussian(30.0))
         assert today.verify("patients").ok
+
+
+def test_an_export_of_then_is_a_closed_copy_now(ledger, tmp_path):
+    *journal, end = ledger.export("patients")
+    values = json.loads(end)
+    del values["sums"]  # which earlier exports did not carry
+    with Ledger.open(f"sqlite:///{tmp_path / 'today.db'}") as today:
+        copy = today.import_journal([*journal, json.dumps(values, separators=(",", ":"))])
+        assert copy.closed
+        assert today.verify("patients").ok
+
+
+def test_an_entry_of_the_old_format_cannot_follow_one_of_the_new(ledger, tmp_path):
+    """Else whoever may write could leave out the balance that an entry leads to."""
+    budget = ledger["patients"]
+    budget.spend(dm.Gaussian(20.0))
+    budget.spend(dm.Gaussian(20.0))
+    *journal, _ = ledger.export("patients")
+    replay = Replay("patients")
+    for text in journal[:-1]:
+        replay.feed(import_line(text))
+    last = import_line(journal[-1])
+    body = last.entry()._replace(state=None).body()
+    with pytest.raises(JournalError, match="balance that it leads to"):
+        replay.feed(last._replace(body=body, hash=digest(body)))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dosimeter.ledger import Entry, JournalError, Kind
-from dosimeter.ledger.records import canonical
+from dosimeter.ledger.records import canonical, stated
 
 texts = st.text(st.characters(), max_size=30)
 entries = st.builds(
@@ -29,6 +29,7 @@ entries = st.builds(
     purpose=texts,
     time=texts,
     previous=texts,
+    state=st.none() | texts,
 )
 
 
@@ -37,7 +38,11 @@ def test_an_entry_comes_back_from_its_line(entry: Entry) -> None:
     body = entry.body()
     epsilon = "inf" if entry.epsilon == math.inf else entry.epsilon
     cost = None if entry.cost is None else json.loads(entry.cost)
-    assert body == canonical({**entry._asdict(), "cost": cost, "epsilon": epsilon, "format": 1})
+    values = {**entry._asdict(), "cost": cost, "epsilon": epsilon, "format": 2}
+    if entry.state is None:
+        values["format"] = 1
+        del values["state"]
+    assert body == canonical(values)
     assert body.isascii()
     assert "\n" not in body
     assert Entry.parse(body) == entry
@@ -88,3 +93,10 @@ def test_another_spelling_of_the_same_entry_is_refused() -> None:
     for other in (body.replace(":", ": ", 1), json.dumps(json.loads(body), ensure_ascii=False)):
         with pytest.raises(JournalError):
             Entry.parse(other)
+
+
+@given(entry=entries, state=st.text("0123456789abcdef", min_size=64, max_size=64))
+def test_the_state_is_found_without_reading_the_rest(entry: Entry, state: str) -> None:
+    tricky = ',"state":"' + "0" * 64 + '","time":""'
+    assert stated(entry._replace(state=state, purpose=tricky, time=tricky).body()) == state
+    assert stated(entry._replace(state=None, purpose=tricky, time=tricky).body()) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import dosimeter as dm
 from dosimeter.ledger import BudgetClosed, BudgetExists, JournalError, Ledger
+from dosimeter.ledger.records import canonical
 
 
 @pytest.fixture
@@ -37,13 +39,26 @@ def test_an_export_is_stable_to_the_byte_and_comes_back(filled: Ledger, other: L
     assert lines == list(filled.export(name))
     assert all("\n" not in line and json.loads(line)["budget"] == name for line in lines[:-1])
     assert json.loads(lines[-1])["entries"] == len(lines) - 1
-    imported = other.import_journal(line + "\n" for line in lines)
-    assert list(other.export(name)) == lines
-    assert imported.statement() == filled[name].statement()
+    head = filled[name].statement().head
+    other.import_journal(line + "\n" for line in lines)
+    assert list(other.export(name))[: len(lines) - 1] == lines[:-1]
+    assert other.verify(name, head=head).ok
+
+
+def test_a_copy_of_an_open_budget_is_read_only(filled: Ledger, other: Ledger) -> None:
+    name = "pâtients 🎉"
+    copy = other.import_journal(filled.export(name))
+    with pytest.raises(BudgetClosed):
+        copy.spend(dm.Gaussian(1000))
+    there, here = copy.statement(), filled[name].statement()
+    assert (there.epsilon, there.entries) == (here.epsilon, here.entries + 1)
+    assert "goes on in the ledger" in copy.history()[-1].purpose
+    # Which in turn is no way to open it again.
+    with pytest.raises(BudgetClosed):
+        list(other.export(name, to=filled.identity))
+    filled[name].spend(dm.Gaussian(1000))
+    assert filled.verify(name).ok
     assert other.verify(name).ok
-    assert imported.spend(dm.Gaussian(20), 3, key="k").replayed
-    step = dm.Gaussian(30)
-    assert imported.spend(step).epsilon == filled[name].spend(step).epsilon
 
 
 def test_an_export_that_was_edited_is_refused_whole(filled: Ledger, other: Ledger) -> None:
@@ -77,26 +92,65 @@ def test_a_taken_name_is_refused(filled: Ledger) -> None:
         filled.import_journal(list(filled.export("pâtients 🎉")))
 
 
-def test_a_moved_budget_goes_on_in_one_place_only(filled: Ledger, other: Ledger) -> None:
+def test_a_moved_budget_goes_on_in_one_place_only(
+    filled: Ledger, other: Ledger, tmp_path: Path
+) -> None:
     name = "pâtients 🎉"
-    before = list(filled.export(name))
-    lines = filled.export(name, move=True)
+    before = filled[name].statement()
+    copied = list(filled.export(name))
+    lines = filled.export(name, to=other.identity)
     # Closed by the call, before the first line is read.
     with pytest.raises(BudgetClosed):
         filled[name].spend(dm.Gaussian(20))
-    assert list(lines) == before
-    assert list(filled.export(name, move=True)) == before
-    moved = other.import_journal(before)
-    moved.spend(dm.Gaussian(20))
+    moved = list(lines)
+    assert moved[:-1] == copied[:-1]
+    assert list(filled.export(name, to=other.identity)) == moved
+    with Ledger.open(str(tmp_path / "third.db")) as third:
+        with pytest.raises(JournalError, match=other.identity):
+            third.import_journal(moved)
+        assert list(third) == []
+        # Nor can it be made out to another one later.
+        with pytest.raises(BudgetClosed, match="once"):
+            list(filled.export(name, to=third.identity))
+    gone_on = other.import_journal(moved)
+    assert gone_on.statement() == before
+    with pytest.raises(BudgetExists):
+        other.import_journal(moved)
+    assert gone_on.spend(dm.Gaussian(20), 3, key="k").replayed
+    gone_on.spend(dm.Gaussian(20))
     assert filled.verify(name).ok
     assert other.verify(name).ok
+
+
+def test_a_move_that_was_edited_is_refused(filled: Ledger, other: Ledger) -> None:
+    *journal, end = filled.export("pâtients 🎉", to=other.identity)
+    values = json.loads(end)
+    less = values["sums"].replace("3f", "00")
+    ends = [{**values, "sums": less}, {**values, "sums": None}, {**values, "to": "x"}]
+    for edited in ends:
+        with pytest.raises(JournalError):
+            other.import_journal([*journal, canonical(edited)])
+    assert list(other) == []
+
+
+def test_an_import_does_not_hold_the_lines(filled: Ledger, other: Ledger) -> None:
+    budget = filled.create("long", epsilon=30.0, delta=1e-6)
+    for _ in range(300):
+        budget.spend(dm.Gaussian(500), purpose="x" * 1000)
+    lines = list(filled.export("long"))
+    other.import_journal(filled.export("pâtients 🎉"))  # whatever is loaded once is loaded
+    tracemalloc.start()
+    other.import_journal(iter(lines))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < sum(map(len, lines)) / 2
 
 
 def test_a_closed_budget_is_not_moved_but_can_be_copied(filled: Ledger, other: Ledger) -> None:
     name = "pâtients 🎉"
     filled[name].close()
     with pytest.raises(BudgetClosed):
-        list(filled.export(name, move=True))
+        list(filled.export(name, to=other.identity))
     copy = other.import_journal(filled.export(name))
     assert copy.closed
     with pytest.raises(BudgetClosed):

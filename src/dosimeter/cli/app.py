@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from dosimeter.cli import attack, audit, budget, compare, demo, outcome, plan, report, train
+from dosimeter.cli import (
+    attack,
+    audit,
+    budget,
+    compare,
+    demo,
+    journal,
+    outcome,
+    plan,
+    report,
+    train,
+)
 
 app = typer.Typer(
     name="dosimeter",
@@ -26,6 +37,9 @@ for command in (
     report.report,
 ):
     app.command(cls=outcome.Command)(command)
+for of_journal in (journal.history, journal.verify, journal.export, journal.identity):
+    budget.app.command(cls=outcome.Command)(of_journal)
+budget.app.command("import", cls=outcome.Command)(journal.import_budget)
 app.add_typer(attack.app, name="attack")
 app.add_typer(budget.app, name="budget")
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from contextlib import nullcontext
+import shlex
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -109,8 +107,15 @@ def create(
 
 
 @app.command("list", cls=Command)
-def list_budgets(db: Db = DEFAULT_DB, as_json: Json = False) -> None:
-    """List the budgets.
+def list_budgets(
+    after: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Go on after this budget of the list.")
+    ] = None,
+    most: Annotated[int, typer.Option(metavar="COUNT", min=1, help="How many at most.")] = 1000,
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """List the budgets, the oldest first.
 
     \b
     Example:
@@ -119,13 +124,18 @@ def list_budgets(db: Db = DEFAULT_DB, as_json: Json = False) -> None:
     from dosimeter.cli import tables
 
     with opened(db) as ledger:
-        statements = [ledger[name].statement() for name in ledger]
+        statements = ledger.statements(after=after, most=most)
         if as_json:
             print_json([asdict(statement) for statement in statements])
         else:
             tables.print_budgets(statements)
-            if not statements:
-                typer.echo("no budgets yet; dosimeter budget create makes one", err=True)
+        if not statements and after is None:
+            typer.echo("no budgets yet; dosimeter budget create makes one", err=True)
+        if len(statements) == most:
+            last = shlex.quote(statements[-1].name)
+            typer.echo(f"there may be more: dosimeter budget list --after {last}", err=True)
+        if any(statement.problem for statement in statements):
+            raise typer.Exit(ExitCode.DOES_NOT_VERIFY)
 
 
 @app.command(cls=Command)
@@ -192,55 +202,6 @@ def spend(
 
 
 @app.command(cls=Command)
-def history(
-    name: Name,
-    last: Annotated[
-        int, typer.Option(metavar="COUNT", min=1, max=1_000_000, help="How many entries.")
-    ] = 20,
-    db: Db = DEFAULT_DB,
-    as_json: Json = False,
-) -> None:
-    """Show the last entries of the journal.
-
-    \b
-    Example:
-      dosimeter budget history patients --last 5
-    """
-    from dosimeter.cli import tables
-
-    with opened(db) as ledger:
-        entries = ledger[name].history(last)
-        if as_json:
-            for entry in entries:
-                print_json({**entry._asdict(), "cost": json.loads(entry.cost or "null")})
-        else:
-            tables.print_entries(entries)
-
-
-@app.command(cls=Command)
-def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Names; all by default.")] = None,
-    db: Db = DEFAULT_DB,
-    as_json: Json = False,
-) -> None:
-    """Replay journals and name the first entry that does not fit.
-
-    \b
-    Example:
-      dosimeter budget verify
-    """
-    with opened(db) as ledger:
-        found = [ledger.verify(name) for name in names or list(ledger)]
-        for verification in found:
-            if as_json:
-                print_json({**asdict(verification), "ok": verification.ok})
-            else:
-                typer.echo(str(verification), err=not verification.ok)
-        if not all(verification.ok for verification in found):
-            raise typer.Exit(ExitCode.DOES_NOT_VERIFY)
-
-
-@app.command(cls=Command)
 def close(name: Name, purpose: Purpose = "", actor: Actor = "", db: Db = DEFAULT_DB) -> None:
     """Stop a budget for good; it stays readable.
 
@@ -248,51 +209,8 @@ def close(name: Name, purpose: Purpose = "", actor: Actor = "", db: Db = DEFAULT
     Example:
       dosimeter budget close clicks --purpose "study ended"
     """
+    from dosimeter.ledger.records import shown
+
     with opened(db) as ledger:
         ledger[name].close(purpose=purpose, actor=actor)
-        typer.echo(f"{name}: closed")
-
-
-@app.command(cls=Command)
-def export(
-    name: Name,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file.")
-    ] = None,
-    move: Annotated[
-        bool, typer.Option("--move", help="Close it here, to go on in another ledger.")
-    ] = False,
-    db: Db = DEFAULT_DB,
-) -> None:
-    """Write the journal as lines of JSON.
-
-    \b
-    Example:
-      dosimeter budget export patients --move -o patients.jsonl
-    """
-    with opened(db) as ledger:
-        # A file that is there is never overwritten, and is made before the budget is closed.
-        file = output.open("x", encoding="ascii", newline="\n") if output else None
-        with file or nullcontext(sys.stdout) as target:
-            for line in ledger.export(name, move=move):
-                target.write(line + "\n")
-
-
-@app.command("import", cls=Command)
-def import_budget(
-    source: Annotated[Path, typer.Argument(help="A file that export wrote, or - for input.")],
-    db: Db = DEFAULT_DB,
-) -> None:
-    """Add a budget from an export, after replaying every line.
-
-    \b
-    Example:
-      dosimeter budget import patients.jsonl --db other.db
-    """
-    try:
-        text = sys.stdin.read() if str(source) == "-" else source.read_text(encoding="ascii")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{source} must be what dosimeter budget export wrote") from error
-    with opened(db, make=True) as ledger:
-        budget = ledger.import_journal(text.splitlines())
-        typer.echo(f"{budget.name}: {budget.statement().entries} entries imported")
+        typer.echo(f"{shown(name)}: closed")

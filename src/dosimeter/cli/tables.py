@@ -44,7 +44,7 @@ def print_budgets(statements: list[Statement]) -> None:
             "" if one.limit == math.inf else bar(one.epsilon, one.limit, 12),
             _delta(one),
             f"{one.entries:,}",
-            "closed" if one.closed else "open",
+            "DAMAGED" if one.problem else "closed" if one.closed else "open",
         )
     _console().print(table)
 

@@ -5,21 +5,22 @@ The chain says that no byte was changed, the replay that the numbers follow from
 every entry is asked again of the account that it was asked of. Hashes must match
 exactly; sums to a relative 1e-6, and epsilons to 1e-7 more, because another release or
 processor may round differently in the last digits. The first entry that does not fit is
-named.
+named. Where a replay came to can be kept, to go on from there another time.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.sums import Sums
 from dosimeter.errors import BudgetExceeded
-from dosimeter.ledger.accounts import read_position, terms_of, terms_row, write_position
+from dosimeter.ledger.accounts import read_position, terms_of, write_position
 from dosimeter.ledger.book import Balance, Line
 from dosimeter.ledger.errors import JournalError
-from dosimeter.ledger.records import START, Entry, Kind, Verification, digest
+from dosimeter.ledger.records import START, Entry, Kind, Verification, canonical, digest
 
 _TOLERANCE = 1e-6
 _EPSILON = 1e-7
@@ -27,7 +28,18 @@ _EPSILON = 1e-7
 
 
 class Replay:
-    """The state of a replay: feed it lines in order; `problem` tells what did not fit."""
+    """The state of a replay: feed it lines in order.
+
+    Attributes:
+        name: The name of the budget.
+        account: The account after the entries so far.
+        head: The hash of the last of them.
+        entries: How many there were.
+        closed: Whether the last of them closed the budget.
+        parameters: The hash of the parameters in the first of them.
+        recorded: The epsilon that the last of them says.
+        state: The hash of the balance after it, if it carries that.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,7 +47,57 @@ class Replay:
         self.head = START
         self.entries = 0
         self.closed = False
+        self.parameters = ""
+        self.recorded = 0.0
+        self.state: str | None = None
         self._reserved: dict[int, Entry] = {}
+
+    def memory(self) -> str:
+        """Where the replay came to, as a line of JSON that `resumed` goes on from."""
+        account = self.account
+        return canonical(
+            {
+                "budget": self.name,
+                "entries": self.entries,
+                "head": self.head,
+                "parameters": self.parameters,
+                "sums": "" if account is None else write_position(account),
+                "closed": self.closed,
+                "state": self.state,
+                "reserved": [entry.body() for entry in self._reserved.values()],
+            }
+        )
+
+    @classmethod
+    def resumed(cls, name: str, memory: str, terms: Callable[[str], Terms]) -> Replay:
+        """The replay that `memory` was kept of.
+
+        Args:
+            name: The name of the budget.
+            memory: What `memory` gave.
+            terms: Finds terms by their hash.
+
+        Raises:
+            ValueError: It is not what a replay of this budget gave.
+        """
+        replay = cls(name)
+        try:
+            values = json.loads(memory)
+            if values["budget"] != name:
+                raise ValueError(f"it is of budget {values['budget']!r}")
+            replay.entries, replay.head = int(values["entries"]), str(values["head"])
+            replay.closed, replay.state = bool(values["closed"]), values["state"]
+            reserved = [Entry.parse(body) for body in values["reserved"]]
+            replay._reserved = {entry.sequence: entry for entry in reserved}
+            replay.parameters = str(values["parameters"])
+            if replay.entries:
+                position = read_position(terms(replay.parameters), values["sums"])
+                replay.account = _lenient(position)
+        except (KeyError, TypeError, ValueError, JournalError) as error:
+            raise ValueError(
+                f"since must be the memory of a verification of {name!r}: {error}; verify it whole"
+            ) from None
+        return replay
 
     @property
     def epsilon(self) -> float:
@@ -60,6 +122,8 @@ class Replay:
             self._move(entry)
         self.head = line.hash
         self.entries += 1
+        self.recorded = entry.epsilon
+        self.state = entry.state
 
     def _check_place(self, line: Line, entry: Entry) -> None:
         stored = (line.sequence, line.key, line.reference)
@@ -71,13 +135,16 @@ class Replay:
             raise JournalError("it does not follow from the entry before it")
         if (entry.kind is Kind.OPEN) != (entry.sequence == 0):
             raise JournalError(f"an entry of kind {entry.kind} cannot stand here")
+        if self.state is not None and entry.state is None:
+            raise JournalError("it does not carry the balance that it leads to")
         if self.closed:
             raise JournalError("it comes after the budget was closed")
 
     def _open(self, entry: Entry) -> None:
         if entry.parameters is None or entry.epsilon != 0.0:
             raise JournalError("it must carry the parameters of the budget and no spend")
-        self.account = _lenient(terms_of(entry.parameters))
+        self.parameters = digest(canonical(entry.parameters))
+        self.account = _lenient(Account.open(terms_of(entry.parameters)))
 
     def _move(self, entry: Entry) -> None:
         assert self.account is not None
@@ -102,7 +169,7 @@ class Replay:
         if not 0 <= entry.count <= reserved.count:
             raise JournalError("it draws more than its reservation holds")
 
-    def check_balance(self, balance: Balance, parameters: str) -> None:
+    def check_balance(self, balance: Balance) -> None:
         """Compares the end of the journal with the stored balance.
 
         Raises:
@@ -116,7 +183,7 @@ class Replay:
                 f"it ends at entry {balance.sequence} and the journal at {self.entries - 1}"
             )
         terms = self.account.terms
-        if terms_row(terms) != (balance.parameters, parameters):
+        if self.parameters != balance.parameters:
             raise JournalError("its parameters are not those of the opening entry")
         stored, found = read_position(terms, balance.sums).sums.tally, self.account.sums.tally
         pairs = zip((*stored.rdp, *stored[1:]), (*found.rdp, *found[1:]), strict=True)
@@ -135,12 +202,13 @@ class Replay:
             head=self.head,
             sequence=sequence,
             problem=problem,
+            memory=self.memory() if problem is None else "",
         )
 
 
-def _lenient(terms: Terms) -> Account:
-    """A fresh account that forgives a spend at its limit the rounding of another release."""
-    account = Account.open(terms)
+def _lenient(account: Account) -> Account:
+    """An account that forgives a spend at its limit the rounding of another release."""
+    terms = account.terms
     sums = Sums(
         terms.mixture,
         terms.limit * (1 + _TOLERANCE) + _EPSILON,
@@ -172,12 +240,11 @@ def near(a: float, b: float, least: float = 1e-12) -> bool:
     return abs(a - b) <= _TOLERANCE * max(abs(a), abs(b)) + least
 
 
-def verify_lines(name: str, lines: Iterable[Line]) -> tuple[Replay, Verification]:
-    """Replays a journal; the verification names the first entry that does not fit."""
-    replay = Replay(name)
+def replayed(replay: Replay, lines: Iterable[Line]) -> Verification:
+    """Feeds lines to a replay; the verification names the first entry that does not fit."""
     for line in lines:
         try:
             replay.feed(line)
         except JournalError as error:
-            return replay, replay.result(str(error), replay.entries)
-    return replay, replay.result()
+            return replay.result(str(error), replay.entries)
+    return replay.result()

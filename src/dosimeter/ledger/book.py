@@ -2,21 +2,21 @@
 """The double entry of the ledger: a balance that moves and a journal line that says why.
 
 Everything here happens inside one transaction of a store. A balance carries a checksum of
-itself, so a row edited by hand is refused at the next spend and not only by an audit; and
-it moves on only from the very sequence that was read.
+itself, and the entry at the head of its journal carries the same one; so a row edited by hand is
+refused at the next spend and not only by an audit, whoever worked out its checksum. It moves on
+only from the very row that was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from dosimeter.accounting import Account
 from dosimeter.ledger.accounts import terms_row, write_position
 from dosimeter.ledger.errors import BudgetNotFound, JournalError
-from dosimeter.ledger.records import START, Entry, Kind, digest
+from dosimeter.ledger.records import START, Entry, Kind, digest, stated
 from dosimeter.ledger.stores import Transaction, schema
 
 Clock = Callable[[], datetime]
@@ -48,32 +48,53 @@ class Balance(NamedTuple):
         sums: str,
         closed: int,
     ) -> Balance:
-        """A balance with its checksum: a hash over everything in the row but its id."""
+        """A balance with its checksum: a hash over everything in the row but its id and head.
+
+        The entry at the head carries it, and the head is the hash of that entry.
+        """
         # With their lengths before them, no text can pass for another.
-        lengths = f"{len(parameters)} {len(head)} {len(sums)}"
-        row = f"{sequence!r} {epsilon!r} {closed!r} {lengths} {parameters}{head}{sums}{name}"
+        lengths = f"{len(parameters)} {len(sums)}"
+        row = f"{sequence!r} {epsilon!r} {closed!r} {lengths} {parameters}{sums}{name}"
         return cls(id, name, parameters, sequence, head, epsilon, sums, closed, digest(row))
 
-    def check(self) -> Balance:
-        """The balance itself.
+    def require_head(self, hash: str | None, body: str | None, *, beyond: bool) -> Balance:
+        """The balance itself, if the journal ends with an entry that leads to it.
 
         Raises:
-            JournalError: The row is not as the ledger wrote it.
+            JournalError: The row, or the end of the journal, is not as the ledger wrote it.
         """
-        if Balance.sealed(*self[:-1]) != self:
-            raise JournalError(
-                f"balance of budget {self.name!r} must be as the ledger wrote it, got a wrong "
-                "checksum; verify the budget and restore it from an export"
-            )
+        if beyond:
+            raise self._wrong(f"entries beyond {self.sequence}, at which it ends")
+        if hash is None or body is None:
+            raise self._wrong(f"no entry {self.sequence}, at which it ends")
+        if hash != self.head or digest(body) != self.head:
+            raise self._wrong("another entry at its head")
+        state, sealed = stated(body), Balance.sealed(*self[:-1])
+        if state is None:
+            state, sealed = self.checksum, sealed.as_first()
+        if sealed != self or state != self.checksum:
+            raise self._wrong("a wrong checksum")
         return self
+
+    def as_first(self) -> Balance:
+        """The balance with the checksum that rows had beside entries of the first format."""
+        lengths = f"{len(self.parameters)} {len(self.head)} {len(self.sums)}"
+        texts = f"{self.parameters}{self.head}{self.sums}{self.name}"
+        row = f"{self.sequence!r} {self.epsilon!r} {self.closed!r} {lengths} {texts}"
+        return self._replace(checksum=digest(row))
+
+    def _wrong(self, found: str) -> JournalError:
+        return JournalError(
+            f"balance of budget {self.name!r} must be as the ledger wrote it, got {found}; verify "
+            "the budget and restore it from an export"
+        )
 
 
 _FIXED = 3
 """How many fields of a balance, the first ones, never move: its id, name and parameters."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A row of the journal as it is stored, whatever it may hold."""
 
     sequence: int
@@ -104,17 +125,78 @@ def utc(clock: Clock) -> str:
     return clock().astimezone(UTC).isoformat(timespec="microseconds")
 
 
+Seen = tuple[int, str]
+"""Sequence and hash of the last entry of a budget that a client saw recorded."""
+UNSEEN: Seen = (-1, "")
+
+
 def read(
-    transaction: Transaction, name: str, *, lock: bool = False, known: Balance | None = None
+    transaction: Transaction,
+    name: str,
+    *,
+    lock: bool = False,
+    known: Balance | None = None,
+    seen: Seen = UNSEEN,
 ) -> Balance:
     """The balance of a budget; with `lock`, no one else moves it until the transaction ends.
 
     One that is `known` has been checked before.
+
+    Raises:
+        BudgetNotFound: There is no such budget.
+        JournalError: It does not fit its journal, or lost an entry that was `seen`.
     """
-    found = transaction.rows("lock" if lock else "balance", name=name)
+    sequence, head = seen
+    found = find(transaction, name, lock=lock, seen=sequence)
+    balance = found.balance
+    if sequence >= 0 and (sequence > balance.sequence or found.seen != head):
+        raise JournalError(
+            f"budget {balance.name!r} must hold entry {sequence}, which was recorded, and it "
+            f"ends at entry {balance.sequence} or with another; was an old backup restored?"
+        )
+    same = known == balance and not found.beyond
+    return known if known is not None and same else found.checked()
+
+
+class Found(NamedTuple):
+    """A balance as it was found, and what its journal has at its head: not checked yet."""
+
+    balance: Balance
+    hash: str | None
+    body: str | None
+    beyond: bool
+    seen: str | None
+
+    def checked(self) -> Balance:
+        """The balance, if it fits its journal.
+
+        Raises:
+            JournalError: It does not.
+        """
+        return self.balance.require_head(self.hash, self.body, beyond=self.beyond)
+
+
+def find(transaction: Transaction, name: str, *, lock: bool = False, seen: int = -1) -> Found:
+    """The balance of a budget, as it was found.
+
+    Raises:
+        BudgetNotFound: There is no such budget.
+    """
+    found = transaction.rows("lock" if lock else "balance", name=name, seen=seen)
     if not found:
         raise BudgetNotFound(name)
-    return known if known == found[0] and known is not None else Balance(*found[0]).check()
+    return _found(found[0])
+
+
+def _found(row: tuple[Any, ...]) -> Found:
+    hash, body, beyond, seen = row[schema.BALANCE :]
+    return Found(Balance(*row[: schema.BALANCE]), hash, body, bool(beyond), seen)
+
+
+def page(transaction: Transaction, after: int, size: int) -> list[Found]:
+    """Balances in the order of their ids, as they were found."""
+    rows = transaction.rows("balances", after=after, size=size, seen=-1)
+    return [_found(row) for row in rows]
 
 
 def parameters(transaction: Transaction, key: str) -> str:
@@ -130,6 +212,7 @@ def open_budget(
     transaction: Transaction, name: str, account: Account, time: str, actor: str, purpose: str
 ) -> Balance:
     """Adds a budget with its opening entry."""
+    key, body = terms_row(account.terms)
     entry = Entry(
         budget=name,
         sequence=0,
@@ -140,39 +223,31 @@ def open_budget(
         time=time,
         previous=START,
     )
-    key, body = terms_row(account.terms)
-    return insert(transaction, [_line(entry)], key, body, write_position(account), closed=False)
+    made = _led_to(Balance(0, name, key, 0, "", 0.0, "", 0, ""), entry, write_position(account))
+    after = insert(transaction, made.after, body)
+    write(transaction, after, [Line(0, None, None, after.head, made.body)])
+    return after
 
 
-def insert(
-    transaction: Transaction,
-    lines: list[Line],
-    key: str,
-    body: str,
-    sums: str,
-    *,
-    closed: bool,
-) -> Balance:
-    """Adds a budget with a journal that ends in `sums`."""
-    transaction.run("add_parameters", {"hash": key, "body": body})
-    last = lines[-1].entry()
-    balance = Balance.sealed(
-        0,
-        last.budget,
-        key,
-        last.sequence,
-        lines[-1].hash,
-        last.epsilon,
-        sums,
-        int(closed),
-    )
+def insert(transaction: Transaction, balance: Balance, parameters: str) -> Balance:
+    """Adds a balance, with the parameters of its budget; the same with its id."""
+    transaction.run("add_parameters", {"hash": balance.parameters, "body": parameters})
     ((identity,),) = transaction.rows("open", **balance._asdict())
     schema.require_room(identity)
-    for line in lines:
-        place = schema.place(identity, line.sequence)
-        values = (place, line.key, line.reference, line.hash, line.body)
-        transaction.run("append", dict(zip(schema.LINE, values, strict=True)))
     return balance._replace(id=identity)
+
+
+def write(transaction: Transaction, balance: Balance, lines: Iterable[Line]) -> None:
+    """Adds lines to the journal of a balance that ends at the last of them."""
+    transaction.each(
+        "append",
+        (
+            dict(
+                zip(schema.LINE, (schema.place(balance.id, line.sequence), *line[1:]), strict=True)
+            )
+            for line in lines
+        ),
+    )
 
 
 class Step(NamedTuple):
@@ -204,18 +279,17 @@ def step(balance: Balance, account: Account, **values: Any) -> Step:
         previous=balance.head,
         **values,
     )
+    return _led_to(balance, entry, write_position(account))
+
+
+def _led_to(before: Balance, entry: Entry, sums: str) -> Step:
+    """The move of a balance that an entry records, which then carries where it leads."""
+    closed = int(entry.kind in (Kind.CLOSE, Kind.MOVE))
+    fixed = (before.id, before.name, before.parameters)
+    after = Balance.sealed(*fixed, entry.sequence, "", entry.epsilon, sums, closed)
+    entry = entry._replace(state=after.checksum)
     body = entry.body()
-    after = Balance.sealed(
-        balance.id,
-        balance.name,
-        balance.parameters,
-        entry.sequence,
-        digest(body),
-        entry.epsilon,
-        write_position(account),
-        int(entry.kind in (Kind.CLOSE, Kind.MOVE)),
-    )
-    return Step(balance, after, entry, body)
+    return Step(before, after._replace(head=digest(body)), entry, body)
 
 
 def append(
@@ -240,30 +314,20 @@ def by_sequence(transaction: Transaction, balance: Balance, sequence: int) -> Li
     return Line.at(balance, found[0]) if found else None
 
 
-def lines(transaction: Transaction, balance: Balance) -> Iterator[Line]:
-    """Every line of a journal, from the first on, without holding them all."""
-    start, end = _places(balance)
+def lines(transaction: Transaction, balance: Balance, first: int = 0) -> Iterator[Line]:
+    """Every line of a journal, from `first` on, without holding them all."""
+    start, end = schema.place(balance.id, first), schema.place(balance.id + 1, 0)
     while start < end:
-        page = transaction.rows("page", start=start, end=end, size=_PAGE)
-        yield from (Line.at(balance, row) for row in page)
-        start = page[-1][0] + 1 if len(page) == _PAGE else end
+        found = transaction.rows("page", start=start, end=end, size=_PAGE)
+        yield from (Line.at(balance, row) for row in found)
+        start = found[-1][0] + 1 if len(found) == _PAGE else end
 
 
 def latest(transaction: Transaction, balance: Balance, size: int) -> list[Line]:
     """The last lines of a journal, the newest first."""
-    start, end = _places(balance)
+    start, end = schema.place(balance.id, 0), schema.place(balance.id + 1, 0)
     found = transaction.rows("latest", start=start, end=end, size=size)
     return [Line.at(balance, row) for row in found]
-
-
-def _places(balance: Balance) -> tuple[int, int]:
-    """The first place of a budget's journal, and the one after its last."""
-    return schema.place(balance.id, 0), schema.place(balance.id + 1, 0)
-
-
-def _line(entry: Entry) -> Line:
-    body = entry.body()
-    return Line(entry.sequence, entry.key, entry.reference, digest(body), body)
 
 
 def export_line(line: Line) -> str:

@@ -7,14 +7,17 @@ transaction, so any number of these, in any number of processes, are one budget.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dosimeter import arguments
-from dosimeter.accounting import Account, Gate, Guarantee
+from dosimeter.accounting import Account, Gate, Guarantee, Terms
 from dosimeter.ledger import book
+from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk
+from dosimeter.ledger.errors import JournalError
 from dosimeter.ledger.records import Entry, Kind, Receipt
 from dosimeter.ledger.request import Request, request
 from dosimeter.ledger.reservation import Buffered, Reservation
@@ -36,6 +39,7 @@ class Statement:
         closed: Whether it spends no more.
         entries: How many entries the journal has.
         head: The hash of the last of them.
+        problem: Why none of this can be believed, in words; empty if it can.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Statement:
     closed: bool
     entries: int
     head: str
+    problem: str = ""
 
 
 class Budget:
@@ -166,6 +171,13 @@ class Budget:
             lines = book.latest(transaction, balance, arguments.count("last", last))
         return [line.entry() for line in reversed(lines)]
 
+    def holds(self, sequence: int, hash: str) -> bool:
+        """Whether the journal has the entry that a receipt names by its sequence and hash."""
+        with self._desk.store.reading() as transaction:
+            balance = book.read(transaction, self._name)
+            line = book.by_sequence(transaction, balance, sequence)
+        return line is not None and line.hash == hash
+
     def close(self, *, purpose: str = "", actor: str = "") -> None:
         """Stops spending for good; it stays readable, and closing twice is no error."""
         self._desk.end(self._name, Kind.CLOSE, purpose, actor)
@@ -178,16 +190,63 @@ if TYPE_CHECKING:
     _gates: tuple[type[Gate], ...] = (Budget, Buffered)
 
 
+def statements(desk: Desk, after: str | None, most: int) -> list[Statement]:
+    """Where budgets stand, the oldest first, in one moment; damage to one hides no other."""
+    with desk.store.reading() as transaction:
+        number = 0 if after is None else book.find(transaction, after).balance.id
+        texts: dict[str, str] = {}
+        made = []
+        for found in book.page(transaction, number, arguments.count("most", most)):
+            try:
+                balance = found.checked()
+                key = balance.parameters
+                if key not in texts:
+                    texts[key] = book.parameters(transaction, key)
+                terms = stored_terms(texts[key])
+                made.append(_stated(balance, terms, _remaining(balance, terms)))
+            except JournalError as error:
+                made.append(_damaged(found.balance, str(error)))
+    return made
+
+
+def _remaining(balance: Balance, terms: Terms) -> float:
+    """What is left of a budget; without a menu, the epsilon in its row says it."""
+    if terms.menu is not None:
+        return read_position(terms, balance.sums).remaining
+    return max(0.0, math.nextafter(terms.limit - balance.epsilon, 0.0))
+
+
 def _statement(balance: Balance, account: Account) -> Statement:
+    return _stated(balance, account.terms, account.remaining)
+
+
+def _stated(balance: Balance, terms: Terms, remaining: float) -> Statement:
     return Statement(
         name=balance.name,
-        kind=account.terms.kind,
-        limit=account.limit,
-        delta=account.terms.delta,
-        approx_delta=account.terms.approx_delta,
+        kind=terms.kind,
+        limit=terms.limit,
+        delta=terms.delta,
+        approx_delta=terms.approx_delta,
         epsilon=balance.epsilon,
-        remaining=account.remaining,
+        remaining=remaining,
         closed=bool(balance.closed),
         entries=balance.sequence + 1,
         head=balance.head,
+    )
+
+
+def _damaged(balance: Balance, problem: str) -> Statement:
+    """What is said of a budget that cannot be believed: everything may be spent."""
+    return Statement(
+        name=str(balance.name),
+        kind="damaged",
+        limit=math.inf,
+        delta=1.0,
+        approx_delta=0.0,
+        epsilon=math.inf,
+        remaining=0.0,
+        closed=False,
+        entries=0,
+        head=str(balance.head),
+        problem=problem,
     )

@@ -17,7 +17,7 @@ from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance, Clock, Line
-from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, JournalError, LedgerRefusal
+from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
 from dosimeter.ledger.live import LiveAccounts
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest, written
 from dosimeter.ledger.request import Request, text
@@ -140,8 +140,7 @@ class Desk:
         # What is recorded while this reads is not in the moment that it sees.
         seen = self._live.seen(name)
         with self.store.reading() as transaction:
-            balance = book.read(transaction, name, known=self._known(name))
-            self._require_history(transaction, balance, seen)
+            balance = book.read(transaction, name, known=self._known(name), seen=seen)
             account = self.account(transaction, balance)
         answer = question(balance, account)
         self._live.keep(balance, account)
@@ -175,28 +174,11 @@ class Desk:
         return None if kept is None else kept[0]
 
     def _locked(self, transaction: Transaction, name: str) -> Balance:
-        known = self._known(name)
-        balance = book.read(transaction, name, lock=True, known=known)
+        known, seen = self._known(name), self._live.seen(name)
+        balance = book.read(transaction, name, lock=True, known=known, seen=seen)
         if balance is known:
             self._shared.discard(name)
-        self._require_history(transaction, balance, self._live.seen(name))
         return balance
-
-    def _require_history(
-        self, transaction: Transaction, balance: Balance, seen: tuple[int, str]
-    ) -> None:
-        """Raises if a budget no longer holds the last entry that this client saw recorded."""
-        sequence, head = seen
-        if balance.sequence > sequence >= 0:
-            line = book.by_sequence(transaction, balance, sequence)
-            found = None if line is None else line.hash
-        else:
-            found = balance.head if balance.sequence == sequence else None
-        if sequence >= 0 and found != head:
-            raise JournalError(
-                f"budget {balance.name!r} must hold entry {sequence}, which was recorded, and it "
-                f"ends at entry {balance.sequence} or with another; was an old backup restored?"
-            )
 
     def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
         kept: Kept = []

@@ -8,7 +8,7 @@ it is ever deleted, rewritten or refunded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -16,13 +16,14 @@ from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.priced.items import Ladder, Menu
 from dosimeter.ledger import book, transfer
 from dosimeter.ledger.book import Clock
-from dosimeter.ledger.budget import Budget
+from dosimeter.ledger.budget import Budget, Statement, statements
 from dosimeter.ledger.desk import Desk, Kept, wall_clock
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound
 from dosimeter.ledger.records import Receipt, Verification
 from dosimeter.ledger.request import Request, identifier, text
 from dosimeter.ledger.stores import Transaction, open_store
 from dosimeter.ledger.stores.base import UniqueViolation
+from dosimeter.ledger.verify import verify as audited
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
 
@@ -182,30 +183,62 @@ class Ledger:
         asked = Request(costs, count, key=key, purpose=purpose, actor=actor)
         return self._desk.spend(asked)
 
-    def verify(self, name: str, *, receipt: Receipt | None = None) -> Verification:
+    @property
+    def identity(self) -> str:
+        """The name of this ledger among all ledgers, which moves of budgets are made out to."""
+        return self._desk.store.identity
+
+    def verify(
+        self,
+        name: str,
+        *,
+        receipt: Receipt | None = None,
+        head: str | None = None,
+        since: str = "",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Verification:
         """Replays a journal with the code of today and names the first entry that does not fit.
 
-        With a receipt, the journal must also hold the entry that it was given for, which
-        shows a journal that someone wrote anew from start to end.
+        Args:
+            name: The name of the budget.
+            receipt: The journal must also hold the entry that it was given for, which shows a
+                journal that someone wrote anew from start to end.
+            head: As a receipt: a hash that an entry must have, from an earlier `Statement`.
+            since: The `memory` of an earlier verification: only entries after it are replayed,
+                and the last one before must still be there.
+            progress: Is told now and then how many entries are done, and of how many.
         """
-        return transfer.verify(self._desk, name, receipt)
+        return audited(self._desk, name, receipt=receipt, head=head, since=since, progress=progress)
 
-    def export(self, name: str, *, move: bool = False) -> Iterator[str]:
-        """The journal as lines of JSON, the same bytes every time.
+    def export(self, name: str, *, to: str | None = None) -> Iterator[str]:
+        """The journal as lines of JSON, the same bytes every time: a copy, or a move.
 
-        With `move` the budget is closed here in the same breath and the lines leave that
-        out, so that it can go on in another ledger and never in both.
+        With `to`, the `identity` of another ledger, the budget is closed here in the same breath
+        and the lines leave that out; it then goes on there, and no other ledger takes it.
         """
-        return transfer.export(self._desk, name, move=move)
+        return transfer.export(self._desk, name, to=to)
 
-    def import_journal(self, lines: Iterable[str]) -> Budget:
+    def import_journal(
+        self, lines: Iterable[str], *, progress: Callable[[int], None] = lambda _: None
+    ) -> Budget:
         """The budget that an export describes, replayed and checked before it is added.
 
+        A copy of an open budget comes in closed: it goes on where it was exported from. One that
+        was moved goes on here, if it was moved to here.
+
         Raises:
-            JournalError: A line does not fit. Nothing was added.
+            JournalError: A line does not fit, or the budget was moved to another ledger. Nothing
+                was added.
             BudgetExists: The name is taken.
         """
-        return Budget(self._desk, transfer.import_lines(self._desk, lines))
+        return Budget(self._desk, transfer.import_lines(self._desk, lines, progress))
+
+    def statements(self, *, after: str | None = None, most: int = 1000) -> list[Statement]:
+        """Where budgets stand, the oldest first, at most so many of those after one of them.
+
+        A budget whose row does not fit its journal has a `problem`, and hides no other.
+        """
+        return statements(self._desk, after, most)
 
     def __getitem__(self, name: str) -> Budget:
         """The budget of that name, as a gate."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 
 from dosimeter.accounting import Account
-from dosimeter.ledger.book import Balance
+from dosimeter.ledger.book import UNSEEN, Balance, Seen
 
 _MOST = 1024
 
@@ -21,7 +21,7 @@ class LiveAccounts:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Balance, Account]] = {}
-        self._seen: dict[str, tuple[int, str]] = {}
+        self._seen: dict[str, Seen] = {}
         self._lock = threading.Lock()
 
     def latest(self, name: str) -> tuple[Balance, Account] | None:
@@ -38,6 +38,6 @@ class LiveAccounts:
             self._kept[balance.name] = (balance, account)
             self._seen[balance.name] = (balance.sequence, balance.head)
 
-    def seen(self, name: str) -> tuple[int, str]:
+    def seen(self, name: str) -> Seen:
         """Sequence and hash of the last entry of a budget that this client saw recorded."""
-        return self._seen.get(name, (-1, ""))
+        return self._seen.get(name, UNSEEN)

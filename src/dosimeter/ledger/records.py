@@ -4,7 +4,9 @@
 An entry is stored as one line of canonical JSON (sorted names, ASCII, no blanks), and its
 hash is the SHA-256 of exactly that line, which holds the hash of the entry before it. So
 there is nothing about an entry that the chain does not cover, and nothing to serialise
-twice. Reading is strict: a line that would not be written like this is refused.
+twice. An entry also carries the hash of the balance that it leads to, so that a balance is
+believed only beside the entry that led to it; the first entries ever written did not. Reading is
+strict: a line that would not be written like this is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, NamedTuple
 
 from dosimeter.ledger.errors import JournalError
@@ -23,7 +26,6 @@ from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
 from dosimeter.rounding import at_most
 
-FORMAT = 1
 START = "0" * 64
 """What the first entry of a budget has for the hash of the entry before it."""
 
@@ -55,6 +57,7 @@ class Entry(NamedTuple):
         key: The idempotency key of a spend.
         reference: The sequence of the reservation that a commit or release ends.
         parameters: The parameters of the budget, in the opening entry.
+        state: The hash of the balance after this entry; None in entries of the first format.
         actor: Who, as the client says.
         purpose: What for, as the client says.
     """
@@ -72,20 +75,21 @@ class Entry(NamedTuple):
     parameters: Mapping[str, Any] | None = None
     actor: str = ""
     purpose: str = ""
+    state: str | None = None
 
     def body(self) -> str:
         """The line that is stored and hashed: `canonical` of its fields, spelt out for speed."""
         if not self.epsilon >= 0:
             raise ValueError(f"epsilon must be >= 0, got {self.epsilon!r}")
         epsilon = '"inf"' if self.epsilon == math.inf else repr(self.epsilon)
-        text = _encoder.encode
+        format, state = (1, "") if self.state is None else (2, f',"state":{quoted(self.state)}')
         return (
-            f'{{"actor":{text(self.actor)},"budget":{text(self.budget)},'
+            f'{{"actor":{quoted(self.actor)},"budget":{quoted(self.budget)},'
             f'"cost":{self.cost or "null"},"count":{self.count},"epsilon":{epsilon},'
-            f'"format":{FORMAT},"key":{_optional(self.key)},"kind":"{self.kind}",'
-            f'"parameters":{_optional(self.parameters)},"previous":{text(self.previous)},'
-            f'"purpose":{text(self.purpose)},"reference":{_optional(self.reference)},'
-            f'"sequence":{self.sequence},"time":{text(self.time)}}}'
+            f'"format":{format},"key":{_optional(self.key)},"kind":"{self.kind.value}",'
+            f'"parameters":{_optional(self.parameters)},"previous":{quoted(self.previous)},'
+            f'"purpose":{quoted(self.purpose)},"reference":{_optional(self.reference)},'
+            f'"sequence":{self.sequence}{state},"time":{quoted(self.time)}}}'
         )
 
     @classmethod
@@ -97,13 +101,14 @@ class Entry(NamedTuple):
         """
         try:
             values = json.loads(body)
-            if values.pop("format") != FORMAT or set(values) != _NAMES:
+            format = values.pop("format")
+            if {*values, "state"} != _NAMES or format != 1 + ("state" in values):
                 raise ValueError("its fields are not those of an entry")
             epsilon, cost = values["epsilon"], values["cost"]
             if not isinstance(cost, dict | None):
                 raise TypeError(f"cost must be of another type, got {cost!r}")
             values["epsilon"] = math.inf if epsilon == "inf" else epsilon
-            values["cost"] = None if cost is None else canonical(cost)
+            values["cost"] = None if cost is None else _cost_in(body, cost, values["count"])
             entry = cls(**{**values, "kind": Kind(values["kind"])})
             entry._check_types()
             if entry.body() != body:
@@ -122,13 +127,20 @@ class Entry(NamedTuple):
         """The cost of a spend, a reservation, or what ends one."""
         if self.cost is None:
             raise JournalError(f"entry of kind {self.kind} must carry a cost, got none")
-        return from_plain(json.loads(self.cost))
+        return _read_cost(self.cost)
+
+
+@lru_cache(maxsize=4096)
+def _read_cost(text: str) -> Cost:
+    return from_plain(json.loads(text))
 
 
 _NAMES = set(Entry._fields)
+_STATE = ',"state":"'
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("budget", "actor", "purpose", "time", "previous"), (str,)),
     **dict.fromkeys(("sequence", "count"), (int,)),
+    "state": (str, type(None)),
     "parameters": (dict, type(None)),
     "epsilon": (float,),
     "key": (str, type(None)),
@@ -172,6 +184,7 @@ class Verification:
         head: The hash of the last of those.
         sequence: The first entry that does not fit; None if all do.
         problem: What does not fit, in words; None if everything does.
+        memory: What another verification goes on from; empty if something does not fit.
     """
 
     budget: str
@@ -180,6 +193,7 @@ class Verification:
     head: str
     sequence: int | None = None
     problem: str | None = None
+    memory: str = ""
 
     @property
     def ok(self) -> bool:
@@ -198,6 +212,28 @@ def shown(name: str) -> str:
     """A name as it may stand on a terminal: quoted if it could pass for something else."""
     plain = name.isprintable() and name == name.strip() and ":" not in name
     return name if plain else repr(name)
+
+
+def stated(body: str) -> str | None:
+    """The hash of the balance that an entry leads to, without reading the rest of its line."""
+    # Quotes inside of texts are escaped, and only a time comes after it.
+    _, mark, rest = body.rpartition(_STATE)
+    return rest[:64] if mark else None
+
+
+def _cost_in(body: str, cost: dict[str, Any], count: object) -> str:
+    """The text of a cost as it stands in a line; written anew where that is not its own form."""
+    text = body.partition('"cost":')[2].partition(f',"count":{count},"epsilon":')[0]
+    # A text that is not all of the cost does not give the same line again.
+    return text if _is_canonical(text) else canonical(cost)
+
+
+@lru_cache(maxsize=4096)
+def _is_canonical(text: str) -> bool:
+    try:
+        return canonical(json.loads(text)) == text
+    except (ValueError, RecursionError):
+        return False
 
 
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -223,7 +259,9 @@ def _written(cost: Cost) -> str:
 
 
 def _optional(value: object) -> str:
-    return "null" if value is None else _encoder.encode(value)
+    if value is None:
+        return "null"
+    return quoted(value) if isinstance(value, str) else _encoder.encode(value)
 
 
 def digest(text: str) -> str:

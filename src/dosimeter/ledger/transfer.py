@@ -1,106 +1,166 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Journals out of a ledger, into another, and under the auditor's eye.
+"""Journals out of a ledger, and into another.
 
 An export is the stored lines themselves, each with its hash, and one that counts them: nothing is
 written anew, so the same journal gives the same bytes for ever. An import replays every line
-first and adds the budget only if all of them fit.
+first and adds the budget only if all of them fit. A copy of an open budget is closed as it
+comes in, for the budget goes on where it is; one that was moved goes on in the one ledger that the
+move is made out to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, NamedTuple
 
 from dosimeter.ledger import book
-from dosimeter.ledger.accounts import terms_row, write_position
-from dosimeter.ledger.audit import Replay, verify_lines
-from dosimeter.ledger.book import Balance, Line
+from dosimeter.ledger.accounts import write_position
+from dosimeter.ledger.audit import Replay, replayed
+from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk, Kept
 from dosimeter.ledger.errors import BudgetClosed, BudgetExists, JournalError
-from dosimeter.ledger.records import START, Kind, Receipt, Verification, canonical
+from dosimeter.ledger.records import START, Kind, canonical
 from dosimeter.ledger.request import identifier
 from dosimeter.ledger.stores import Transaction
 from dosimeter.ledger.stores.base import UniqueViolation
 
 
-def verify(desk: Desk, name: str, receipt: Receipt | None) -> Verification:
-    """Replays a stored journal and compares its end with the balance."""
-    with desk.store.reading() as transaction:
+class End(NamedTuple):
+    """The last line of an export, without which it is not whole.
+
+    Attributes:
+        entries: How many lines come before it.
+        head: The hash of the last of them.
+        sums: Where the budget stands, as its ledger wrote it.
+        to: The ledger that a move is made out to; None in a copy.
+    """
+
+    entries: int
+    head: str
+    sums: str | None = None
+    to: str | None = None
+
+    def line(self) -> str:
+        """It as a line of JSON."""
+        return canonical({name: value for name, value in self._asdict().items() if value})
+
+    @classmethod
+    def parse(cls, text: str) -> End | None:
+        """The end that a line is; None if it is none."""
         try:
-            balance = book.read(transaction, name)
-        except JournalError as error:
-            return Replay(name).result(str(error))
-        replay, found = verify_lines(name, book.lines(transaction, balance))
-        if not found.ok:
-            return found
-        if balance.sequence >= replay.entries:
-            return replay.result("it is missing", replay.entries)
-        try:
-            replay.check_balance(balance, book.parameters(transaction, balance.parameters))
-        except JournalError as error:
-            return replay.result(str(error))
-        if receipt is not None and not _holds(transaction, balance, receipt):
-            return replay.result("it is not the one that the receipt is for", receipt.sequence)
-    return found
+            end = cls(**json.loads(text))
+            return end if end.line() == text else None
+        except (TypeError, ValueError, RecursionError):
+            return None
 
 
-def export(desk: Desk, name: str, *, move: bool) -> Iterator[str]:
-    """The lines of a journal; with `move`, the budget is closed and that entry left out."""
-    if move:
+def export(desk: Desk, name: str, *, to: str | None) -> Iterator[str]:
+    """The lines of a journal; for a move, the budget is closed and that entry left out."""
+    if to is not None:
         # Before the first line is asked for: a spend after it would be lost on the way.
-        desk.end(name, Kind.MOVE, "moved to another ledger", "")
-    return _exported(desk, name, move=move)
+        desk.end(name, Kind.MOVE, _moved_to(identifier("to", to)), "")
+    return _exported(desk, name, to)
 
 
-def _exported(desk: Desk, name: str, *, move: bool) -> Iterator[str]:
+def _moved_to(ledger: str) -> str:
+    return f"moved to ledger {ledger}"
+
+
+def _exported(desk: Desk, name: str, to: str | None) -> Iterator[str]:
     with desk.store.reading() as transaction:
         balance = book.read(transaction, name)
-        if move and not _was_moved(transaction, balance):
-            raise BudgetClosed(f"budget {name!r} must be open to be moved, it was closed")
+        if to is not None:
+            _require_moved(transaction, balance, to)
         written, head = 0, START
         for line in book.lines(transaction, balance):
-            if not (move and line.sequence == balance.sequence):
+            if to is None or line.sequence != balance.sequence:
                 yield book.export_line(line)
                 written, head = written + 1, line.hash
-        yield _end(written, head)
+        yield End(written, head, balance.sums, to).line()
 
 
-def _end(entries: int, head: str) -> str:
-    """The last line of an export, without which it is not whole."""
-    return canonical({"entries": entries, "head": head})
-
-
-def import_lines(desk: Desk, lines: Iterable[str]) -> str:
-    """The name of the budget that the lines described."""
-    *journal, end = [line.rstrip("\r\n") for line in lines if line.strip()] or [""]
-    read = [book.import_line(line) for line in journal]
-    if not read or end != _end(len(read), read[-1].hash):
-        raise JournalError(
-            f"export must end with a line that counts its entries, got {len(read)} of them and "
-            "another end: it was cut short or added to. Export the budget again; one that was "
-            "moved can be exported with --move again."
+def _require_moved(transaction: Transaction, balance: Balance, to: str) -> None:
+    """Raises unless a budget was closed by a move to this very ledger."""
+    (last,) = book.latest(transaction, balance, 1)
+    entry = last.entry()
+    if entry.kind is not Kind.MOVE:
+        raise BudgetClosed(f"budget {balance.name!r} must be open to be moved, it was closed")
+    if entry.purpose != _moved_to(to):
+        raise BudgetClosed(
+            f"budget {balance.name!r} must be moved once, it was {entry.purpose!r} before; a move "
+            "can be exported again for the same ledger only"
         )
-    name = identifier("name", read[0].entry().budget)
-    replay, found = verify_lines(name, read)
-    if not found.ok or replay.account is None:
-        raise JournalError(f"export must fit from its first entry on: {found}")
-    key, body = terms_row(replay.account.terms)
-    sums, closed = write_position(replay.account), replay.closed
-
-    def work(transaction: Transaction, kept: Kept) -> None:
-        book.insert(transaction, read, key, body, sums, closed=closed)
-
-    try:
-        desk.transact(work)
-    except UniqueViolation:
-        raise BudgetExists(f"name must be new in this ledger, got {name!r}") from None
-    return name
 
 
-def _holds(transaction: Transaction, balance: Balance, receipt: Receipt) -> bool:
-    line = book.by_sequence(transaction, balance, receipt.sequence)
-    return line is not None and line.hash == receipt.hash
+def import_lines(desk: Desk, lines: Iterable[str], progress: Callable[[int], None]) -> str:
+    """The name of the budget that the lines described."""
+    with tempfile.TemporaryFile("w+", encoding="ascii", newline="\n") as spool:
+        replay, end = _read(lines, spool, progress)
+        if end.to not in (None, desk.store.identity):
+            raise JournalError(
+                f"move must be made out to this ledger ({desk.store.identity}), got one to ledger "
+                f"{end.to}; import it there, or export the budget as a copy"
+            )
+        balance = _arrived(replay, end)
+
+        def work(transaction: Transaction, kept: Kept) -> None:
+            spool.seek(0)
+            opening = book.import_line(spool.readline()[:-1]).entry()
+            made = book.insert(transaction, balance, canonical(opening.parameters or {}))
+            spool.seek(0)
+            book.write(transaction, made, (book.import_line(line[:-1]) for line in spool))
+            if end.to is None and not made.closed:
+                account = desk.account(transaction, made)
+                note = "imported as a copy: it goes on in the ledger that it was exported from"
+                time = book.utc(desk.clock)
+                book.append(transaction, made, account, kind=Kind.CLOSE, time=time, purpose=note)
+
+        try:
+            desk.transact(work)
+        except UniqueViolation:
+            raise BudgetExists(f"name must be new in this ledger, got {replay.name!r}") from None
+    return replay.name
 
 
-def _was_moved(transaction: Transaction, balance: Balance) -> bool:
-    last: list[Line] = book.latest(transaction, balance, 1)
-    return bool(last) and last[0].entry().kind is Kind.MOVE
+def _read(
+    lines: Iterable[str], spool: IO[str], progress: Callable[[int], None]
+) -> tuple[Replay, End]:
+    """The replay of an export, and its end; its journal is put by, line by line."""
+    last: str | None = None
+    replay: Replay | None = None
+    for text in (line.rstrip("\r\n") for line in lines if line.strip()):
+        if last is not None:
+            line = book.import_line(last)
+            if replay is None:
+                replay = Replay(identifier("name", line.entry().budget))
+            found = replayed(replay, [line])
+            if not found.ok:
+                raise JournalError(f"export must fit from its first entry on: {found}")
+            spool.write(last + "\n")
+            progress(replay.entries)
+        last = text
+    end = None if last is None else End.parse(last)
+    if replay is None or end is None or end[:2] != (replay.entries, replay.head):
+        raise JournalError(
+            "export must end with a line that counts its entries, got another end after "
+            f"{0 if replay is None else replay.entries} of them: it was cut short or added to. "
+            "Export the budget again; one that was moved can be exported with --move again."
+        )
+    return replay, end
+
+
+def _arrived(replay: Replay, end: End) -> Balance:
+    """The balance that an export ends with, as its own ledger had it."""
+    assert replay.account is not None
+    sums = write_position(replay.account) if end.sums is None else end.sums
+    name, key = replay.name, replay.parameters
+    entries, head, closed = replay.entries, replay.head, int(replay.closed)
+    balance = Balance.sealed(0, name, key, entries - 1, head, replay.recorded, sums, closed)
+    if replay.state is None:
+        balance = balance.as_first()
+    elif replay.state != balance.checksum:
+        raise JournalError("export must end where its last entry leads, got other sums")
+    replay.check_balance(balance)
+    return balance

@@ -10,9 +10,12 @@ privacy; the ledger knows no driver.
 from __future__ import annotations
 
 import os
+import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
@@ -82,6 +85,15 @@ class Transaction:
         self._execute(statement, values)
         changed: int = self._cursor.rowcount
         return changed
+
+    def each(self, statement: str, values: Iterable[dict[str, Any]]) -> None:
+        """Runs a statement of `schema.STATEMENTS` for each of some values."""
+        text, order = self._store.statements[statement]
+        given = values if order is None else (tuple(map(v.__getitem__, order)) for v in values)
+        try:
+            self._cursor.executemany(text, given)
+        except self._store.errors as error:
+            raise self._failure(error) from error
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """Runs SQL of the store's own, without values."""
@@ -175,8 +187,16 @@ class Store(ABC):
                     )
                 for line in migration.sql[self.backend]:
                     transaction.sql(line)
+                if migration.number == 2:
+                    transaction.run("add_identity", {"ledger": uuid.uuid4().hex})
                 now = datetime.now(UTC).isoformat(timespec="seconds")
                 transaction.run("add_version", {"version": migration.number, "applied": now})
+
+    @cached_property
+    def identity(self) -> str:
+        """The name of this ledger among all ledgers, drawn at random when it was made."""
+        with self.reading() as transaction:
+            return str(transaction.rows("identity")[0][0])
 
     def dispose(self) -> None:
         """Closes the idle connections."""

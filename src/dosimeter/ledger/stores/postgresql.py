@@ -8,6 +8,7 @@ lock for a minute at most. Commits are never asynchronous, whatever the server's
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from sqlalchemy import URL, create_engine, event
@@ -62,6 +63,18 @@ class PostgresqlStore(Store):
             connection.commit()
 
         super().__init__(engine, timeout)
+
+    def migrate(self) -> None:
+        """Brings the tables up to date, and warns if the server keeps no promise."""
+        super().migrate()
+        with self.reading() as transaction:
+            if transaction.sql("SHOW fsync") == [("off",)]:
+                warnings.warn(
+                    "fsync must be on for what is spent to outlive a power cut, got off on this "
+                    "server; switch it on",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
 
     def _has_tables(self, transaction: Transaction) -> bool:
         # A query sees what was committed before it; to_regclass may remember what was not.

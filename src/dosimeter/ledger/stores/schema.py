@@ -21,9 +21,11 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
+    exists,
     insert,
     literal_column,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -32,10 +34,11 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from dosimeter.ledger.stores.errors import LedgerError
 
-VERSION = 1
+VERSION = 2
 _metadata = MetaData()
 
 schema = Table("dosimeter_schema", _metadata, Column("version", Integer), Column("applied", Text))
+identity = Table("dosimeter_identity", _metadata, Column("ledger", Text))
 parameters = Table("dosimeter_parameters", _metadata, Column("hash", Text), Column("body", Text))
 budgets = Table(
     "dosimeter_budgets",
@@ -64,6 +67,25 @@ _ROOM = 36
 """A line's place is its budget's id, shifted by so many bits, plus its sequence."""
 
 _lines = select(journal)
+
+# Shifts in its own words, which both databases understand.
+_start = literal_column(f"(dosimeter_budgets.id << {_ROOM})", BigInteger)
+_next = literal_column(f"((dosimeter_budgets.id + 1) << {_ROOM})", BigInteger)
+_end = _start + budgets.c.sequence
+_seen = journal.alias("seen")
+_beyond = journal.alias("beyond")
+BALANCE = len(budgets.c)
+"""How many columns of a balance that is read are its own; those after are what it must fit."""
+_balances = select(
+    budgets,
+    journal.c.hash.label("head_hash"),
+    journal.c.body.label("head_body"),
+    exists().where(_beyond.c.place > _end, _beyond.c.place < _next).label("beyond"),
+    select(_seen.c.hash)
+    .where(_seen.c.place == _start + bindparam("seen", type_=BigInteger))
+    .scalar_subquery()
+    .label("seen_hash"),
+).select_from(budgets.outerjoin(journal, journal.c.place == _end))
 
 _between = (
     _lines.where(
@@ -94,10 +116,14 @@ STATEMENTS: dict[str, Executable] = {
     "versions": select(schema.c.version),
     "add_version": insert(schema),
     "names": select(budgets.c.name).order_by(budgets.c.id),
-    "balance": select(budgets).where(budgets.c.name == bindparam("name", type_=Text)),
-    "lock": select(budgets)
-    .where(budgets.c.name == bindparam("name", type_=Text))
-    .with_for_update(),
+    "identity": select(identity.c.ledger),
+    "add_identity": insert(identity),
+    "balance": _balances.where(budgets.c.name == bindparam("name", type_=Text)),
+    "balances": _balances.where(budgets.c.id > bindparam("after", type_=BigInteger))
+    .order_by(budgets.c.id)
+    .limit(bindparam("size", type_=Integer))
+    .offset(literal_column("0")),
+    "number": select(budgets.c.id).where(budgets.c.name == bindparam("name", type_=Text)),
     "open": insert(budgets)
     .values({name: bindparam(name) for name in budgets.c.keys() if name != "id"})
     .returning(budgets.c.id),
@@ -145,9 +171,14 @@ def prepare(dialect: Dialect) -> dict[str, Prepared]:
     wanted = dict(STATEMENTS)
     if dialect.name == "sqlite":
         wanted["add_parameters"] = sqlite.insert(parameters).on_conflict_do_nothing()
+        wanted["lock"] = wanted["balance"]  # BEGIN IMMEDIATE has locked everything
     else:
         wanted["add_parameters"] = postgresql.insert(parameters).on_conflict_do_nothing()
         wanted["record"] = _record()
+        # Rows are read after the lock is there, in a moment of their own.
+        wanted["lock"] = text("SELECT * FROM dosimeter_locked(:name, :seen)").bindparams(
+            bindparam("name", type_=Text), bindparam("seen", type_=BigInteger)
+        )
     for name, statement in wanted.items():
         compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
         assert isinstance(compiled, SQLCompiler)

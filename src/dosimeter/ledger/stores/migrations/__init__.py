@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dosimeter.ledger.stores.migrations import m0001_budgets_and_journal as m0001
+from dosimeter.ledger.stores.migrations import m0002_heads as m0002
 
 
 @dataclass(frozen=True)
@@ -23,4 +24,7 @@ class Migration:
     sql: dict[str, Sequence[str]]
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, "budgets and journal", m0001.SQL),)
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, "budgets and journal", m0001.SQL),
+    Migration(2, "heads", m0002.SQL),
+)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dosimeter budget`: journals, to read, to replay, and to take elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dosimeter.cli.budget import Json, Name
+from dosimeter.cli.database import DEFAULT_DB, Db, opened
+from dosimeter.cli.outcome import ExitCode, print_json
+from dosimeter.cli.waiting import waiting
+from dosimeter.files import replaced
+
+if TYPE_CHECKING:
+    from dosimeter.ledger import Ledger, Verification
+
+
+def history(
+    name: Name,
+    last: Annotated[
+        int, typer.Option(metavar="COUNT", min=1, max=1_000_000, help="How many entries.")
+    ] = 20,
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Show the last entries of the journal.
+
+    \b
+    Example:
+      dosimeter budget history patients --last 5
+    """
+    from dosimeter.cli import tables
+
+    with opened(db) as ledger:
+        entries = ledger[name].history(last)
+        if as_json:
+            for entry in entries:
+                print_json({**entry._asdict(), "cost": json.loads(entry.cost or "null")})
+        else:
+            tables.print_entries(entries)
+
+
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="Names; all by default.")] = None,
+    receipt: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Receipts that spend --json printed; all must be there."),
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(metavar="HASH", help="A head that show printed; must be there.")
+    ] = None,
+    remember: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Go on from what this file remembers, and remember there what was verified.",
+        ),
+    ] = None,
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Replay journals and name the first entry that does not fit.
+
+    \b
+    Example:
+      dosimeter budget verify
+      dosimeter budget verify patients --remember audited.json
+    """
+    receipts = [] if receipt is None else _receipts(receipt)
+    if head is not None and len(names or []) != 1:
+        raise ValueError(f"--head must come with the name of its budget, got {names or 'none'}")
+    remembered = _remembered(remember)
+    found = []
+    with opened(db) as ledger:
+        for name in names or sorted({one for one, _, _ in receipts}) or ledger:
+            checked = _verified(ledger, name, head, remembered.get(name, ""))
+            for budget, sequence, hash in receipts:
+                if checked.ok and budget == name and not ledger[name].holds(sequence, hash):
+                    wrong = "it is not the one that the receipt is for"
+                    checked = replace(checked, problem=wrong, sequence=sequence)
+            found.append(checked)
+            if as_json:
+                print_json({**asdict(checked), "ok": checked.ok, "memory": None})
+            else:
+                typer.echo(str(checked), err=not checked.ok)
+    if remember is not None:
+        remembered |= {one.budget: one.memory for one in found if one.ok}
+        replaced(remember, lambda part: part.write_text(json.dumps(remembered), encoding="ascii"))
+    if not all(one.ok for one in found):
+        raise typer.Exit(ExitCode.DOES_NOT_VERIFY)
+
+
+def _verified(ledger: Ledger, name: str, head: str | None, since: str) -> Verification:
+    with waiting(f"replaying {name!r}") as tell:
+        return ledger.verify(
+            name,
+            head=head,
+            since=since,
+            progress=lambda done, of: tell(f"{done:,} of {of:,} entries", done / of),
+        )
+
+
+def _receipts(file: Path) -> list[tuple[str, int, str]]:
+    """The budget, the sequence and the hash of each receipt in a file."""
+    try:
+        read = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+        return [(str(one["budget"]), int(one["sequence"]), str(one["hash"])) for one in read]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{file} must hold receipts as dosimeter budget spend --json prints them: {error}"
+        ) from None
+
+
+def _remembered(file: Path | None) -> dict[str, str]:
+    """What earlier verifications came to, by the name of the budget."""
+    if file is None or not file.exists():
+        return {}
+    try:
+        values = json.loads(file.read_text())
+        if not isinstance(values, dict):
+            raise ValueError("no names in it")
+    except ValueError as error:
+        raise ValueError(
+            f"{file} must be what dosimeter budget verify --remember wrote: {error}; remove it to "
+            "verify whole journals"
+        ) from None
+    return {str(name): str(memory) for name, memory in values.items()}
+
+
+def identity(db: Db = DEFAULT_DB) -> None:
+    """Print the name of this ledger among all ledgers, for moves from afar.
+
+    \b
+    Example:
+      dosimeter budget identity
+    """
+    with opened(db) as ledger:
+        typer.echo(ledger.identity)
+
+
+def export(
+    name: Name,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file.")
+    ] = None,
+    move: Annotated[
+        str | None,
+        typer.Option(
+            "--move",
+            metavar="URL",
+            help="Close it here, to go on in the ledger at a URL, or of an identity.",
+        ),
+    ] = None,
+    db: Db = DEFAULT_DB,
+) -> None:
+    """Write the journal as lines of JSON.
+
+    \b
+    Example:
+      dosimeter budget export patients --move other.db -o patients.jsonl
+    """
+    with opened(db) as ledger:
+        to = None if move is None else _identity_of(move)
+        # A file that is there is never overwritten, and is made before the budget is closed.
+        file = output.open("x", encoding="ascii", newline="\n") if output else None
+        with file or nullcontext(sys.stdout) as target:
+            for line in ledger.export(name, to=to):
+                target.write(line + "\n")
+
+
+def _identity_of(ledger: str) -> str:
+    """The identity of the ledger at a URL, which is made if need be, or the one that is given."""
+    if re.fullmatch("[0-9a-f]{32}", ledger):
+        return ledger
+    with opened(ledger, make=True) as other:
+        return other.identity
+
+
+def import_budget(
+    source: Annotated[Path, typer.Argument(help="A file that export wrote, or - for input.")],
+    db: Db = DEFAULT_DB,
+) -> None:
+    """Add a budget from an export, after replaying every line.
+
+    \b
+    Example:
+      dosimeter budget import patients.jsonl --db other.db
+    """
+    file = nullcontext(sys.stdin) if str(source) == "-" else source.open(encoding="ascii")
+    from dosimeter.ledger.records import shown
+
+    with file as lines, opened(db, make=True) as ledger, waiting("replaying") as tell:
+        try:
+            # How many there are is known at the end only.
+            budget = ledger.import_journal(lines, progress=lambda n: tell(f"{n:,} entries", 0.0))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{source} must be what dosimeter budget export wrote") from error
+        found = budget.statement()
+        state = "imported as a closed copy" if found.closed else "imported"
+        typer.echo(f"{shown(budget.name)}: {found.entries} entries {state}")
