@@ -136,7 +136,7 @@ def _remembered(file: Path | None) -> dict[str, str]:
 
 
 def identity(db: Db = DEFAULT_DB) -> None:
-    """Print the name of this ledger among all ledgers, for moves from afar.
+    """Print the name of this ledger, for moves from afar.
 
     \b
     Example:
