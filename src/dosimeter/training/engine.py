@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from dosimeter.accounting import Filter, Gate
 from dosimeter.decisions import Controls, StepSettings, Ticket, filter_for
@@ -24,6 +25,7 @@ from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 from dosimeter.training import checkpoint, models
 from dosimeter.training.assembly import Hooks, Options, Parts, assemble, settings_for
+from dosimeter.training.given import given
 from dosimeter.training.group import Group
 from dosimeter.training.guarantee import TrainingGuarantee
 from dosimeter.training.loader import PrivateLoader, Records
@@ -203,11 +205,11 @@ class PrivateEngine(Controls):
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        dataset: Records,
+        dataset: Records | DataLoader[Any],
         *,
         noise_multiplier: float,
         max_grad_norm: float,
-        batch_size: int,
+        batch_size: int | None = None,
         physical_batch_size: int | None = None,
         records: int | None = None,
         grad_sampling: GradSampling | str = GradSampling.ONEPASS,
@@ -221,10 +223,12 @@ class PrivateEngine(Controls):
         Args:
             model: Trained in place; the returned module wraps it.
             optimizer: Must hold exactly the trainable parameters of the model.
-            dataset: Map-style; gives what the loop unpacks, usually (input, label).
+            dataset: Map-style; gives what the loop unpacks, usually (input, label). Or a
+                DataLoader around it, taken for its dataset, batch size and collate function;
+                a warning names what else it was told, which is ignored.
             noise_multiplier: Standard deviation of the noise over `max_grad_norm`.
             max_grad_norm: What the gradient of each record is clipped to.
-            batch_size: Expected size of a logical batch.
+            batch_size: Expected size of a logical batch; a DataLoader's own by default.
             physical_batch_size: Largest number of records held at once; by default a
                 logical batch is handed out whole.
             records: The public number of records that the sample rate is computed from, by
@@ -243,6 +247,7 @@ class PrivateEngine(Controls):
                 "PrivateEngine over the same gate: the budget is the gate's."
             )
         self._group.require_unchanged()
+        dataset, batch_size, collate_fn = given(dataset, batch_size, collate_fn)
         settings = settings_for(dataset, noise_multiplier, batch_size, records)
         if self._target is not None and not self._ledger.count:
             self._gate = filter_for(*self._target, lambda: [settings.cost], note=warnings.warn)

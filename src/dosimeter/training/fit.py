@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.calibrate import calibrated
@@ -24,6 +25,7 @@ from dosimeter.decisions.steering import listed
 from dosimeter.rdp import Cost
 from dosimeter.training.assembly import settings_for
 from dosimeter.training.engine import PrivateEngine
+from dosimeter.training.given import given
 from dosimeter.training.loader import Records
 from dosimeter.training.progress import Bar
 from dosimeter.training.signals import Signal
@@ -42,11 +44,11 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 def fit(
     model: nn.Module,
-    dataset: Records,
+    dataset: Records | DataLoader[Any],
     gate: Gate | tuple[float, float],
     *,
     epochs: int,
-    batch_size: int,
+    batch_size: int | None = None,
     noise_multiplier: float | None = None,
     max_grad_norm: float = 1.0,
     optimizer: MakeOptimizer | None = None,
@@ -65,11 +67,12 @@ def fit(
 
     Args:
         model: What to train.
-        dataset: Private (input, label) pairs.
+        dataset: Private (input, label) pairs, or a DataLoader as `make_private` takes it.
         gate: What every step and reading is charged to; or (epsilon, delta), for a filter that
             is priced for what the policies and the signal can ask for.
         epochs: How many epochs at most.
-        batch_size: The expected batch size of the first step; policies may change it.
+        batch_size: The expected batch size of the first step, by default a DataLoader's own;
+            policies may change it.
         noise_multiplier: The noise of the first step; policies may change it. Without it, the
             least with which (epsilon, delta) lasts for the epochs.
         max_grad_norm: What the gradient of each record is clipped to.
@@ -88,6 +91,7 @@ def fit(
     """
     require_signal(policy, signal, public)
     _require_loss(loss_fn, options)
+    dataset, batch_size, collate = given(dataset, batch_size, options.pop("collate_fn", None))
     if isinstance(gate, tuple):
         run = _Plan(dataset, batch_size, options.get("records"), listed(policy), signal, epochs)
         with patiently(_say if progress else lambda _: None):
@@ -106,6 +110,7 @@ def fit(
         noise_multiplier=noise_multiplier,
         batch_size=batch_size,
         max_grad_norm=max_grad_norm,
+        collate_fn=collate,
         **options,
     )
     trainer = Trainer(engine, policy=policy, signal=signal, public=public, loss_fn=loss_fn)
