@@ -110,6 +110,9 @@ def environment(folder):
         f"#!{sys.executable}\nfrom dosimeter.cli import main\n\nmain()\n", encoding="utf-8"
     )
     program.chmod(0o755)
+    python = program.with_name("python")
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     kept = {k: v for k, v in os.environ.items() if k not in ("DOSIMETER_DB", "COLUMNS")}
     return {**kept, "PATH": path, "PYTHONIOENCODING": "utf-8"}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Together,
         Zcdp,
     )
+    from dosimeter.runs.trained import load_run
 
 __version__ = "0.1.0.dev0"
 
@@ -49,6 +50,7 @@ __all__ = [
     "UnsoundRuleWarning",
     "Zcdp",
     "epsilon_for",
+    "load_run",
     "noise_for",
 ]
 
@@ -57,6 +59,7 @@ _HOMES = {
     **dict.fromkeys(
         ("BudgetExceeded", "DosimeterError", "StateError", "UnsoundRuleWarning"), "errors"
     ),
+    "load_run": "runs.trained",
 }
 """Where a public name lives, if not among the costs in rdp."""
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import dosimeter
 from dosimeter.cli.app import app
-from saved_runs import save_run
+from saved_runs import save_run, save_trained
 
 PROGRAM = [sys.executable, "-c", "from dosimeter.cli import main; main()"]
 SLOW = {"demo", "plan", "train", "audit", "attack noise"}
@@ -100,6 +100,8 @@ def folder(path, tmp_path, monkeypatch):
     monkeypatch.delenv("DOSIMETER_DB", raising=False)
     for name in ("fixed-noise", "early-stopping"):
         save_run(tmp_path / "runs" / name)
+    if path == ("predict",):
+        save_trained(tmp_path / "run", tmp_path / "patients.csv")
     lines = []
     if path[0] == "budget" and path[-1] not in ("budget", "create"):
         lines += [

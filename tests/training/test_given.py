@@ -1,4 +1,4 @@
-"""A DataLoader is taken for its dataset and batch size; what else it chose is never lost quietly."""
+"""A DataLoader is taken for its dataset and batch size; nothing else is lost quietly."""
 
 import pytest
 import torch

@@ -16,6 +16,7 @@ from dosimeter.cli import (
     journal,
     outcome,
     plan,
+    predict,
     report,
     train,
 )
@@ -34,6 +35,7 @@ for command in (
     plan.plan,
     audit.audit,
     train.train,
+    predict.predict,
     report.report,
 ):
     app.command(cls=outcome.Command)(command)

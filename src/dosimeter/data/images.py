@@ -42,9 +42,9 @@ def read_images(path: str | os.PathLike[str]) -> Split:
     path = pathlib.Path(path)
     images: dict[tuple[str, str], list[tuple[str, Pixels]]] = defaultdict(list)
     shape: tuple[int, ...] | None = None
-    for name, content in _files(path):
+    for name, content in image_files(path):
         part, label = _place(name)
-        pixels = _decode(name, content)
+        pixels = decode(name, content)
         shape = shape or pixels.shape
         if pixels.shape != shape:
             raise ValueError(
@@ -76,9 +76,11 @@ def _split(images: dict[tuple[str, str], list[tuple[str, Pixels]]]) -> Split:
     return Split(parts["train"], parts.get("test"), classes)
 
 
-def _files(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of all images in a folder or archive, one at a time."""
-    if path.is_dir():
+def image_files(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of an image, or of all in a folder or archive, one at a time."""
+    if path.is_file() and _is_image(path.name):
+        yield path.name, path.read_bytes()
+    elif path.is_dir():
         for file in path.rglob("*"):
             if _is_image(file.name):
                 yield file.relative_to(path).as_posix(), file.read_bytes()
@@ -124,7 +126,8 @@ def _place(name: str) -> tuple[str, str]:
     return folders[found[0]].lower() if found else "train", below[0]
 
 
-def _decode(name: str, content: bytes) -> Pixels:
+def decode(name: str, content: bytes) -> Pixels:
+    """The pixels of an image: height × width × red, green and blue."""
     from PIL import Image, UnidentifiedImageError
 
     try:

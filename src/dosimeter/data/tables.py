@@ -46,14 +46,7 @@ def read_npz(path: str | os.PathLike[str], classes: Classes) -> Split:
         ValueError: It holds something else.
     """
     names = class_names(classes)
-    try:
-        # numpy leaves a file open that it cannot read; this one is closed in any case.
-        with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (*BROKEN, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(
-            "data must be plain arrays that numpy.savez wrote, got something else"
-        ) from error
+    arrays = zipped_arrays(path)
     if {"x", "y"} <= set(arrays):
         return Split(_part(arrays, "x", "y", len(names)), None, names)
     if {"x_train", "y_train"} <= set(arrays):
@@ -65,6 +58,22 @@ def read_npz(path: str | os.PathLike[str], classes: Classes) -> Split:
         "data must hold the arrays x and y, or x_train and y_train, got "
         f"{', '.join(sorted(arrays)) or 'none'}"
     )
+
+
+def zipped_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+    """The arrays in a file that `numpy.savez` wrote, by name.
+
+    Raises:
+        ValueError: It holds something else.
+    """
+    try:
+        # numpy leaves a file open that it cannot read; this one is closed in any case.
+        with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (*BROKEN, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            "data must be plain arrays that numpy.savez wrote, got something else"
+        ) from error
 
 
 def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Split:
@@ -83,7 +92,7 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
     inputs: list[list[float]] = []
     labels: list[int] = []
     with pathlib.Path(path).open(encoding="utf-8-sig", newline="") as file:
-        rows = _rows(file)
+        rows = csv_rows(file)
         _, header = next(rows, (0, []))
         if label not in header:
             raise ValueError(
@@ -101,7 +110,7 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
             if len(row) != len(header):
                 raise ValueError(f"line {line} must have {len(header)} values, got {len(row)}")
             labels.append(_label(row.pop(place).strip(), numbers, line, label))
-            inputs.append([_number(v, line, c) for v, c in zip(row, columns, strict=True)])
+            inputs.append([number(v, line, c) for v, c in zip(row, columns, strict=True)])
     x = np.array(inputs, dtype=np.float64)
     records = Labelled(x, np.array(labels, dtype=np.int64))
     return Split(records, None, tuple(numbers), tuple(columns))
@@ -116,7 +125,7 @@ def read_digits() -> Split:
     return Split(Labelled(x, np.asarray(bunch.target, dtype=np.int64)), None, class_names(10))
 
 
-def _rows(file: TextIO) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(file: TextIO) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file, each with the number of its last line."""
     rows = csv.reader(file)
     try:
@@ -135,7 +144,8 @@ def _label(text: str, numbers: Mapping[str, int], line: int, column: str) -> int
     return numbers[text]
 
 
-def _number(text: str, line: int, column: str) -> float:
+def number(text: str, line: int, column: str) -> float:
+    """The finite number that a cell holds."""
     try:
         number = float(text)
     except ValueError:

@@ -118,10 +118,11 @@ class Budget:
                 and returns the first receipt, marked `replayed`. It pays for one
                 computation: run it again only if the first never began.
             purpose: What for, in words, for the journal.
-            actor: Who, for the journal.
+            actor: Who, for the journal; DOSIMETER_ACTOR or USER by default.
 
         Raises:
-            LedgerRefusal: The spend would pass the limit (a `BudgetExceeded`).
+            LedgerRefusal: The spend would pass the limit (a `BudgetExceeded`). Nothing is
+                spent; the journal notes who asked for what.
             BudgetClosed: The budget spends no more.
             KeyConflict: The key was used for another spend.
             LedgerUnavailable: The database failed. Unless `outcome_unknown` says

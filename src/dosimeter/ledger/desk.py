@@ -8,6 +8,7 @@ desk never hands back what was spent, but for a reservation of which nothing was
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -17,10 +18,10 @@ from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance, Clock, Line
-from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerRefusal
+from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerError, LedgerRefusal
 from dosimeter.ledger.live import LiveAccounts
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest, written
-from dosimeter.ledger.request import Request, text
+from dosimeter.ledger.request import Request, named, text
 from dosimeter.ledger.stores import Store, Transaction
 from dosimeter.ledger.stores.base import UniqueViolation
 from dosimeter.rdp import Cost
@@ -67,7 +68,33 @@ class Desk:
                 receipts[balance.name] = receipt(entry, after.head, cost)
             return receipts
 
-        return self.transact(work)
+        try:
+            return self.transact(work)
+        except LedgerRefusal as refusal:
+            self._note_refusal(request, refusal.budget)
+            raise
+
+    def _note_refusal(self, request: Request, name: str) -> None:
+        """Writes down who asked for what and was refused; nothing is spent, and no key is used up.
+
+        A reservation that is refused is not written down, since buffered gates ask for less then.
+        """
+        if request.kind is not Kind.SPEND:
+            return
+        values = {**request.values(name), "kind": Kind.REFUSE, "key": None}
+
+        def work(transaction: Transaction, kept: Kept) -> None:
+            balance = self._locked(transaction, name)
+            if not balance.closed:
+                account = self.account(transaction, balance)
+                after, _ = book.append(
+                    transaction, balance, account, time=book.utc(self.clock), **values
+                )
+                kept.append((after, account))
+
+        # The refusal stands whether or not there is room or time to note it.
+        with contextlib.suppress(LedgerError):
+            self.transact(work)
 
     def _spend_ahead(self, request: Request, name: str) -> Receipt | None:
         """The receipt of a spend worked out before the lock; None if it must be asked under it.
@@ -116,7 +143,7 @@ class Desk:
                 count=drawn or reserved.count,
                 reference=reserved.sequence,
                 time=book.utc(self.clock),
-                actor=actor,
+                actor=named(actor),
             )
             kept.append((after, account))
 
@@ -124,7 +151,7 @@ class Desk:
 
     def end(self, name: str, kind: Kind, purpose: str, actor: str) -> None:
         """Stops a budget for good; nothing happens if it is stopped already."""
-        note = {"purpose": text("purpose", purpose), "actor": text("actor", actor)}
+        note = {"purpose": text("purpose", purpose), "actor": named(actor)}
 
         def work(transaction: Transaction, kept: Kept) -> None:
             balance = self._locked(transaction, name)

@@ -20,7 +20,7 @@ from dosimeter.ledger.budget import Budget, Statement, statements
 from dosimeter.ledger.desk import Desk, Kept, wall_clock
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound
 from dosimeter.ledger.records import Receipt, Verification
-from dosimeter.ledger.request import Request, identifier, text
+from dosimeter.ledger.request import Request, identifier, named, text
 from dosimeter.ledger.stores import Transaction, open_store
 from dosimeter.ledger.stores.base import UniqueViolation
 from dosimeter.ledger.verify import verify as audited
@@ -275,7 +275,7 @@ class Ledger:
     def _open_all(self, names: list[str], terms: Terms, purpose: str, actor: str) -> list[Budget]:
         for name in names:
             identifier("name", name)
-        note = (text("actor", actor), text("purpose", purpose))
+        note = (named(actor), text("purpose", purpose))
 
         account = Account.open(terms)
 

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     RESERVE = "reserve"
     COMMIT = "commit"
     RELEASE = "release"
+    REFUSE = "refuse"
     CLOSE = "close"
     MOVE = "move"
 
@@ -51,7 +52,7 @@ class Entry(NamedTuple):
         kind: What it records.
         time: When, by the client's clock, in UTC; the order is that of the sequence.
         previous: The hash of the entry before.
-        cost: The plain cost of a spend, reservation, commit or release, as JSON.
+        cost: The plain cost of a spend, refusal, reservation, commit or release, as JSON.
         count: How many runs of the cost.
         epsilon: Epsilon spent after this entry, rounded up.
         key: The idempotency key of a spend.

@@ -8,6 +8,7 @@ a spend that cannot be audited is not recorded.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -39,12 +40,13 @@ class Request:
         self.count = arguments.count("count", count)
         self.key = None if key is None else identifier("key", key)
         self._written = {name: written(cost) for name, cost in self.costs.items()}
+        self.kind = kind
         self._note = {
             "kind": kind,
             "count": self.count,
             "key": self.key,
             "purpose": text("purpose", purpose),
-            "actor": text("actor", actor),
+            "actor": named(actor),
         }
 
     def values(self, name: str) -> dict[str, Any]:
@@ -76,7 +78,7 @@ def request(
 ) -> Request:
     """A spend in one budget; the same one asked again is not checked anew."""
     try:
-        return _request(name, cost, count, key, purpose, actor)
+        return _request(name, cost, count, key, purpose, actor or named(actor))
     except TypeError:
         # What cannot be kept is refused in words there.
         return Request({name: cost}, count, key=key, purpose=purpose, actor=actor)
@@ -108,6 +110,12 @@ def _encodable(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def named(actor: object) -> str:
+    """Who, for the journal; by default whom the environment names, as the command line does."""
+    given = text("actor", actor)
+    return given or os.environ.get("DOSIMETER_ACTOR") or os.environ.get("USER") or ""
 
 
 def text(what: str, value: object) -> str:

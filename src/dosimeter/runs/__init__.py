@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private training from a config file, without writing Python (extra: torch).
 
-`dosimeter.runs.run.train` does it; it is not imported here, for it loads torch.
+`dosimeter.runs.run.train` does it, and `dosimeter.runs.trained.load_run` reads what came of it;
+neither is imported here, for both load torch.
 """
 
 from dosimeter.runs.config import Config

@@ -39,11 +39,15 @@ class Records:
         private: The records to protect.
         public: The records declared public, if any.
         classes: What the labels are called.
+        columns: What the columns of a table are called, if they have names.
+        unscaled: The shape of one input as it is in the file.
     """
 
     private: TensorDataset
     public: TensorDataset | None
     classes: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    unscaled: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,7 +76,13 @@ def load(data: DataTable) -> Records:
             )
         train, test = set_aside(train, data.public_share)
     public = None if test is None else _tensors(test, data, split.columns)
-    return Records(_tensors(train, data, split.columns), public, split.classes)
+    return Records(
+        _tensors(train, data, split.columns),
+        public,
+        split.classes,
+        split.columns,
+        split.train.x.shape[1:],
+    )
 
 
 def set_aside(records: Labelled, share: float) -> tuple[Labelled, Labelled]:
@@ -127,12 +137,15 @@ def _read(data: DataTable) -> Split:
 
 
 def _tensors(records: Labelled, data: DataTable, columns: tuple[str, ...]) -> TensorDataset:
-    x = torch.from_numpy(scaled(records.x, data, columns).astype(np.float32, copy=False))
-    if x.ndim == 3:
-        x = x.unsqueeze(1)
-    elif x.ndim == 4:
-        x = x.permute(0, 3, 1, 2).contiguous()
-    return TensorDataset(x, torch.from_numpy(records.y))
+    return TensorDataset(inputs(records.x, data, columns), torch.from_numpy(records.y))
+
+
+def inputs(x: npt.NDArray[Any], data: DataTable, columns: tuple[str, ...] = ()) -> torch.Tensor:
+    """What a model takes: scaled, and the channels of images before their height and width."""
+    out = torch.from_numpy(scaled(x, data, columns).astype(np.float32, copy=False))
+    if out.ndim == 3:
+        return out.unsqueeze(1)
+    return out.permute(0, 3, 1, 2).contiguous() if out.ndim == 4 else out
 
 
 def scaled(x: npt.NDArray[Any], data: DataTable, columns: tuple[str, ...] = ()) -> npt.NDArray[Any]:

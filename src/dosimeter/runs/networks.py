@@ -56,7 +56,11 @@ def build(model: ModelTable, records: Records) -> Network:
     Raises:
         ValueError: It does not take such inputs or tell so many classes apart.
     """
-    shape, classes = records.shape, len(records.classes)
+    return network(model, records.shape, len(records.classes))
+
+
+def network(model: ModelTable, shape: tuple[int, ...], classes: int) -> Network:
+    """The network that [model] describes, for inputs of a shape and so many classes."""
     if model.kind == "features":
         assert model.extractor is not None
         frozen = _extractor(model.extractor, shape).requires_grad_(False).eval()

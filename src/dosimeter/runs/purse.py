@@ -119,7 +119,6 @@ class _Noted:
     def __init__(self, budget: SharedBudget, purpose: str) -> None:
         self._budget, self._purpose = budget, purpose
         self.found_closed = False
-        self._actor = os.environ.get("DOSIMETER_ACTOR") or os.environ.get("USER") or ""
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether a spend of this would be accepted now; changes nothing."""
@@ -130,7 +129,7 @@ class _Noted:
         from dosimeter.ledger import BudgetClosed
 
         try:
-            return self._budget.spend(cost, count, purpose=self._purpose, actor=self._actor)
+            return self._budget.spend(cost, count, purpose=self._purpose)
         except BudgetClosed as error:
             self.found_closed = True
             standing = self._budget.statement()
