@@ -73,12 +73,14 @@ class TestWalk:
         assert [json.loads(line)["kind"] for line in lines] == ["open", "spend"]
         assert json.loads(run("verify", "patients", "--json").output)["ok"] is True
 
-    def test_a_refusal_is_not_a_crash_and_changes_nothing(self) -> None:
+    def test_a_refusal_is_not_a_crash_spends_nothing_and_is_noted(self) -> None:
         refused = run(*SPEND, "--count", "1000", code=ExitCode.REFUSED)
         assert refused.stdout == ""
         assert refused.stderr.count("\n") == 1
         assert "spend at most 18 of it" in refused.stderr
-        assert json.loads(run("show", "patients", "--json").output)["entries"] == 1
+        standing = json.loads(run("show", "patients", "--json").output)
+        assert (standing["epsilon"], standing["entries"]) == (0, 2)
+        assert "refuse" in run("history", "patients").output
 
     def test_a_retry_with_a_key(self) -> None:
         run(*SPEND, "--key", "k")

@@ -58,6 +58,11 @@ def query(url: str, sql: str, **values: Any) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in result] if result.returns_rows else []
 
 
+def sums(url: str) -> list[tuple[Any, ...]]:
+    """What every budget has spent, as it is stored."""
+    return query(url, "SELECT name, epsilon, sums, closed FROM dosimeter_budgets ORDER BY name")
+
+
 def everything(url: str) -> list[list[tuple[Any, ...]]]:
     """All rows of the ledger, to see that something changed nothing."""
     return [

@@ -65,7 +65,7 @@ class TestReservation:
         with pytest.raises(dm.BudgetExceeded):
             budget.spend(STEP, 10)
         reservation.commit()
-        assert budget.spend(STEP, 10).sequence == 3
+        assert budget.spend(STEP, 10).sequence == 4  # after a note of the refusal
 
     def test_a_release_never_leaves_less_than_the_other_spends(self, ledger: Ledger) -> None:
         budget = ledger.create("many", epsilon=30.0, delta=1e-6, approx_delta=1e-3)

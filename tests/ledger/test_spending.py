@@ -24,7 +24,7 @@ from dosimeter.ledger import (
     LedgerBusy,
     LedgerRefusal,
 )
-from dosimeter.ledger.records import _written
+from dosimeter.ledger.records import Kind, _written
 from ledger import raw
 
 STEP = dm.SampledGaussian(0.01, 1.0)
@@ -62,7 +62,9 @@ class TestReceipts:
             assert not gate.admits(dm.Gaussian(20))
             with pytest.raises(dm.BudgetExceeded):
                 gate.spend(dm.Gaussian(20))
-        assert ledger["patients"].statement().entries == spent + 1
+        # The opening entry, the spends, and a note of each of the two refusals.
+        assert ledger["patients"].statement().entries == 1 + spent + 2
+        assert ledger.verify("patients").ok
 
     def test_an_odometer_reads_and_does_not_refuse(self, ledger: Ledger) -> None:
         budget = ledger.create_odometer("survey", delta=1e-6)
@@ -88,18 +90,46 @@ class TestReceipts:
 
 
 class TestRefusals:
-    def test_a_refusal_changes_nothing_and_says_what_is_affordable(
+    def test_whoever_asks_is_named_by_the_environment(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("USER", "ada")
+        budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        monkeypatch.setenv("DOSIMETER_ACTOR", "job-7")
+        budget.spend(dm.Gaussian(20))
+        budget.spend(dm.Gaussian(20), actor="bob")
+        monkeypatch.delenv("DOSIMETER_ACTOR")
+        with budget.reserve(dm.Gaussian(20), 2) as reservation:
+            reservation.draw(2)
+        budget.close()
+        actors = [entry.actor for entry in budget.history()]
+        assert actors == ["ada", "job-7", "bob", "ada", "ada", "ada"]
+
+    def test_a_refused_reservation_leaves_no_note(self, ledger: Ledger) -> None:
+        """A buffered gate asks for blocks that need not fit, and then for less."""
+        budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
+        with budget.buffered(block=1000) as gate:
+            gate.spend(dm.Gaussian(20))
+        assert Kind.REFUSE not in [entry.kind for entry in budget.history()]
+
+    def test_a_refusal_spends_nothing_is_noted_and_says_what_is_affordable(
         self, ledger: Ledger, url: str
     ) -> None:
         budget = ledger.create("patients", epsilon=1.0, delta=1e-6)
         budget.spend(dm.Gaussian(20))
-        before = raw.everything(url)
+        before, sums = budget.history(), raw.sums(url)
         with pytest.raises(LedgerRefusal, match="'patients'") as caught:
-            budget.spend(dm.Gaussian(20), 1000, key="k")
-        assert raw.everything(url) == before
+            budget.spend(dm.Gaussian(20), 1000, key="k", purpose="too much", actor="eve")
+        assert raw.sums(url) == sums
+        *same, note = budget.history()
+        assert same == before
+        said = (note.kind, note.count, note.actor, note.purpose, note.key, note.epsilon)
+        assert said == (Kind.REFUSE, 1000, "eve", "too much", None, before[-1].epsilon)
+        assert note.priced() == dm.Gaussian(20)
+        assert ledger.verify("patients").ok
         assert caught.value.budget == "patients"
         assert caught.value.affordable == budget.affordable(dm.Gaussian(20)) > 0
-        assert budget.spend(dm.Gaussian(20), caught.value.affordable, key="k").sequence == 2
+        assert budget.spend(dm.Gaussian(20), caught.value.affordable, key="k").sequence == 3
         assert not budget.admits(dm.Gaussian(20))
 
     @pytest.mark.parametrize(
@@ -232,11 +262,14 @@ class TestSeveralAtOnce:
             "small": 1,
             "large": 1,
         }
-        before = raw.everything(url)
+        sums = raw.sums(url)
         with pytest.raises(LedgerRefusal) as caught:
             ledger.spend_all(both, key="q2")
         assert caught.value.budget == "small"
-        assert raw.everything(url) == before
+        assert raw.sums(url) == sums
+        assert [entry.kind for entry in ledger["small"].history()[2:]] == [Kind.REFUSE]
+        assert ledger["large"].statement().entries == 2
+        assert ledger.verify("small").ok
         assert ledger["large"].spend(dm.Gaussian(5)).sequence == 2
         assert ledger.verify("large").ok
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 from collections.abc import Mapping
@@ -10,13 +11,16 @@ from typing import Any, NoReturn, Self
 
 from dosimeter.accounting import state as saved
 from dosimeter.accounting.account import POSITION, Account
+from dosimeter.accounting.burned import share_words, spent_share
 from dosimeter.accounting.guarantee import Guarantee, Standing
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.accounting.tally import Tally
 from dosimeter.neighbours import Neighbours
+from dosimeter.notebook import card
 from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.orders import FloatArray
+from dosimeter.rounding import at_most, exact
 
 _TERMS = frozenset(["delta", "approx_delta", "orders", "weights"])
 _SUMS = frozenset(["rdp", "pure_epsilon", "spent_delta", "mark"])
@@ -168,6 +172,31 @@ class Meter:
         if "mark" in fields:  # states of the first releases have none
             restored._mark = (str(fields["mark"]), restored._account)
         return restored
+
+    @property
+    def spent_share(self) -> float:
+        """The share that is used up by the filter's own measure, 0 to 1; 0 for an odometer.
+
+        Unlike epsilon it adds up: after n runs of one cost, with room for m more, it is about
+        n / (n + m).
+        """
+        with self._lock:
+            return spent_share(self._account)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._lines())})"
+
+    def _repr_html_(self) -> str:
+        limited = self.limit < math.inf
+        return card(type(self).__name__, self._lines(), self.spent_share if limited else None)
+
+    def _lines(self) -> list[str]:
+        """Where it stands, in a few words each."""
+        delta = f"delta {exact(self.total_delta)}"
+        if self.limit == math.inf:
+            return [f"epsilon {at_most(self.epsilon)}", "no limit", delta]
+        spent = f"epsilon {at_most(self.epsilon)} of {exact(self.limit)}"
+        return [spent, delta, f"{share_words(self.spent_share)} used up"]
 
     def __reduce__(self) -> NoReturn:
         """Also keeps copy.copy and copy.deepcopy from making a second budget."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import math
 import os
@@ -18,7 +19,9 @@ from dosimeter.decisions.policy import Policy
 from dosimeter.decisions.readings import Reading
 from dosimeter.decisions.settings import StepSettings
 from dosimeter.errors import BudgetExceeded, StateError
+from dosimeter.notebook import card, curve
 from dosimeter.rdp import Gaussian
+from dosimeter.rounding import at_most
 
 _VERSION = 1
 
@@ -91,6 +94,36 @@ class History:
     def steps(self) -> int:
         """How many steps were taken."""
         return sum(epoch.steps for epoch in self.epochs)
+
+    def report(self, path: str | os.PathLike[str], *, name: str = "training") -> None:
+        """Writes an HTML page about the run, as `dosimeter report` does.
+
+        Args:
+            path: The page to write; it needs no other file and no network.
+            name: What the run is called there.
+        """
+        # Pages are made of histories, so nothing here may depend on them before one is wanted.
+        pages = importlib.import_module("dosimeter.report")
+        pages.write_history(self, path, name=name)
+
+    def __repr__(self) -> str:
+        return f"History({', '.join(self._lines())})"
+
+    def _repr_html_(self) -> str:
+        chart = curve([epoch.epsilon for epoch in self.epochs])
+        below = "<div style='opacity:.8'>epsilon by epoch</div>" if chart else ""
+        return card("training run", self._lines()) + chart + below
+
+    def _lines(self) -> list[str]:
+        """How it went, in a few words each."""
+        lines = [
+            f"{len(self):,} epochs",
+            f"{self.steps:,} steps on {self.records:,} records",
+            f"epsilon {at_most(self.epsilon)}",
+        ]
+        if self.accuracy is not None:
+            lines.append(f"public accuracy {self.accuracy:.1%}")
+        return [*lines, f"ended because {self.ended}"] if self.ended else lines
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the history as JSON."""

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 
 from dosimeter import arguments
 from dosimeter.accounting import Account, Gate, Guarantee, Terms
+from dosimeter.accounting.burned import share_words, spent_share
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk
-from dosimeter.ledger.errors import JournalError
+from dosimeter.ledger.errors import JournalError, LedgerError
 from dosimeter.ledger.records import Entry, Kind, Receipt
 from dosimeter.ledger.request import Request, request
 from dosimeter.ledger.reservation import Buffered, Reservation
+from dosimeter.notebook import card
 from dosimeter.rdp import Cost
+from dosimeter.rounding import at_most, exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +186,30 @@ class Budget:
         """Stops spending for good; it stays readable, and closing twice is no error."""
         self._desk.end(self._name, Kind.CLOSE, purpose, actor)
 
+    @property
+    def spent_share(self) -> float:
+        """The share that is used up by the filter's own measure; see `Filter.spent_share`."""
+        return self._desk.ask(self._name, lambda _, now: spent_share(now))
+
     def __repr__(self) -> str:
-        return f"Budget({self._name!r})"
+        try:
+            return f"Budget({', '.join([repr(self._name), *self._lines()])})"
+        except LedgerError:  # to be shown is no reason to fail
+            return f"Budget({self._name!r})"
+
+    def _repr_html_(self) -> str:
+        share = self.spent_share if self.limit < math.inf else None
+        return card(f"budget {self._name}", self._lines(), share)
+
+    def _lines(self) -> list[str]:
+        """Where it stands, in a few words each."""
+        one = self.statement()
+        lines = [f"epsilon {at_most(one.epsilon)}", "no limit"]
+        if one.limit < math.inf:
+            share = share_words(self.spent_share)
+            lines = [f"epsilon {at_most(one.epsilon)} of {exact(one.limit)}", f"{share} used up"]
+        lines.append(f"{one.entries:,} entries" + (", closed" if one.closed else ""))
+        return lines
 
 
 if TYPE_CHECKING:

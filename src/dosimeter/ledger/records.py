@@ -22,6 +22,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, NamedTuple
 
 from dosimeter.ledger.errors import JournalError
+from dosimeter.notebook import card
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
 from dosimeter.rounding import at_most
@@ -172,6 +173,18 @@ class Receipt(NamedTuple):
     hash: str
     time: str
     replayed: bool = False
+
+    def __repr__(self) -> str:
+        return f"Receipt({', '.join(self._lines())})"
+
+    def _repr_html_(self) -> str:
+        return card("receipt", self._lines())
+
+    def _lines(self) -> list[str]:
+        """What it is for, in a few words each."""
+        entry = f"entry {self.sequence} of {self.budget!r}"
+        spent = "nothing, recorded before" if self.replayed else f"{self.count} x {self.cost}"
+        return [entry, spent, f"epsilon {at_most(self.epsilon)} after it"]
 
 
 @dataclass(frozen=True, kw_only=True)

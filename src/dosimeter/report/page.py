@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from dosimeter.decisions import Epoch, Reading
+from dosimeter.decisions import Epoch, History, Reading
 from dosimeter.report.figures import number
 from dosimeter.report.panels import panels, unchanged
-from dosimeter.report.runs import Run, read_run
+from dosimeter.report.runs import Run, read_run, run_of
 from dosimeter.report.svg import STYLES, swatch
 from dosimeter.report.words import promised
 from dosimeter.rounding import at_most, exact, shortened
@@ -41,8 +42,15 @@ def write(folders: Sequence[Path], out: Path) -> None:
     """
     if not folders:
         raise ValueError("runs must be at least one folder, got none")
-    runs = [read_run(Path(folder)) for folder in folders]
-    out = Path(out)
+    _put([read_run(Path(folder)) for folder in folders], Path(out))
+
+
+def write_history(history: History, out: str | os.PathLike[str], *, name: str) -> None:
+    """Writes one HTML page about a history that need not be in a folder."""
+    _put([run_of(name, history)], Path(out))
+
+
+def _put(runs: Sequence[Run], out: Path) -> None:
     if not out.parent.is_dir():
         raise ValueError(f"out must be in a folder that exists, got {str(out)!r}")
     # Names of folders may hold bytes that are no text; they are shown by their codes.

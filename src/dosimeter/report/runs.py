@@ -82,8 +82,16 @@ def _json(path: Path) -> dict[str, Any]:
     return value
 
 
+def run_of(name: str, past: History) -> Run:
+    """A run of which nothing but its history is known."""
+    return _told_of(name, past, {})
+
+
 def _run(folder: Path, history: dict[str, Any], about: dict[str, Any]) -> Run:
-    past = History.from_state(history)
+    return _told_of(folder.resolve().name, History.from_state(history), about)
+
+
+def _told_of(name: str, past: History, about: dict[str, Any]) -> Run:
     outdated = _told(about) < past.epsilon
     if outdated:
         about = {key: value for key, value in about.items() if key not in _CLAIMS}
@@ -94,7 +102,7 @@ def _run(folder: Path, history: dict[str, Any], about: dict[str, Any]) -> Run:
     if "dosimeter" in about:
         facts["dosimeter"] = f"dosimeter {about['dosimeter']}"
     return Run(
-        name=str(about.get("name") or folder.resolve().name),
+        name=str(about.get("name") or name),
         history=past,
         guarantee=guarantee,
         kind=str(about.get("kind") or kind),
