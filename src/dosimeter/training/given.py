@@ -60,7 +60,8 @@ def given(
     if ignored:
         warnings.warn(
             f"{', '.join(ignored)} of the DataLoader must be left out, and {_is(ignored)} ignored: "
-            "batches are Poisson samples, read in this process once they are paid for",
+            "batches are Poisson samples, read once they are paid for. make_private takes "
+            "num_workers itself",
             stacklevel=3,
         )
     return Given(data.dataset, batch_size, collate)  # type: ignore[arg-type]
