@@ -32,7 +32,7 @@ def relation_of(gate: Gate) -> Neighbours:
     Raises:
         TypeError: It is no gate with a guarantee.
     """
-    if not isinstance(gate, Gate) or not hasattr(gate, "guarantee"):
+    if isinstance(gate, type) or not isinstance(gate, Gate) or not hasattr(gate, "guarantee"):
         raise TypeError(f"gate must be a Filter, an Odometer or a budget of a ledger, got {gate!r}")
     relation = gate.guarantee().neighbours
     assert isinstance(relation, Neighbours)
