@@ -106,12 +106,12 @@ def test_a_journal_has_one_entry_for_all_or_none(tmp_path, with_menu):
         budget = ledger.create("b", 1.0, 1e-6, menu=[COARSE, FINE] if with_menu else None)
         budget.spend(BOTH, 2, key="once")
         assert budget.spend(BOTH, 2, key="once").replayed
-        before = budget.statement()
+        before = budget.epsilon, budget.remaining, budget.affordable(BOTH)
         with pytest.raises(dm.BudgetExceeded):
             budget.spend(dm.Together([COARSE, dm.PureDp(5.0)]))
-        assert budget.statement() == before
-        assert [entry.kind for entry in budget.history()] == ["open", "spend"]
-        assert budget.history()[-1].priced() == BOTH
+        assert (budget.epsilon, budget.remaining, budget.affordable(BOTH)) == before
+        spends = [entry for entry in budget.history() if entry.kind == "spend"]
+        assert [entry.priced() for entry in spends] == [BOTH]
         with budget.reserve(BOTH, 5):
             held = budget.remaining
         assert budget.remaining >= held
