@@ -228,7 +228,7 @@ def test_a_budget_of_a_ledger(tmp_path):
             tools.mean(X[:, 0], epsilon=0.1, bounds=(0, 1), accountant=ours.Accountant(budget))
         with pytest.raises(BudgetError, match="census"):
             tools.mean(X[:, 0], epsilon=9, bounds=(0, 1), accountant=ours.Accountant(budget))
-        assert len(budget.history()) == 4
+        assert [entry.kind for entry in budget.history()].count("spend") == 3
         assert budget.epsilon == pytest.approx(0.3)
 
 
