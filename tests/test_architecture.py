@@ -32,6 +32,7 @@ MAY_IMPORT = {
     },
     "integrations": {"rdp", "accounting", "integrations"},
     "report": {"decisions", "report"},
+    "service": {"rdp", "accounting", "ledger", "report", "service"},
     "cli": {
         "rdp",
         "accounting",
@@ -43,6 +44,7 @@ MAY_IMPORT = {
         "training",
         "runs",
         "report",
+        "service",
         "cli",
     },
 }
@@ -102,6 +104,7 @@ def test_no_folder_imports_what_imports_it():
 
 def test_import_loads_nothing_heavy():
     heavy = {"torch", "opacus", "matplotlib", "psycopg", "sqlalchemy", "typer", "rich", "scipy"}
+    heavy |= {"fastapi", "uvicorn", "httpx"}
     heavy |= {"numpy"}
     code = f"import sys, dosimeter; print(sorted({heavy | {'dp_accounting'}} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -128,6 +131,7 @@ def test_what_runs_decide_and_its_report_need_no_torch(module):
         "dosimeter.decisions",
         "dosimeter.runs",
         "dosimeter.report",
+        "dosimeter.service",
     ],
 )
 def test_all_lists_names_that_exist_sorted(module):

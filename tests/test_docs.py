@@ -12,6 +12,8 @@ import tomllib
 
 import pytest
 
+from service.servers import free_port
+
 ROOT = pathlib.Path(__file__).parent.parent
 INTEGRATIONS = sorted((ROOT / "docs" / "integrations").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *INTEGRATIONS]
@@ -25,8 +27,11 @@ EXEMPT = {
 }
 """Commands that are not run, and why."""
 
-ELSEWHERE = {"postgresql://ledger@db.example.org/privacy": "sqlite:///team.db"}
-"""A server that is not there is played by a file."""
+ELSEWHERE = {
+    "postgresql://ledger@db.example.org/privacy": "sqlite:///team.db",
+    "8421": str(free_port()),
+}
+"""A server that is not there is played by a file, and a port that is taken by one that is not."""
 
 SLOW = (
     "dosimeter demo",
@@ -74,7 +79,8 @@ def test_code_blocks_run_and_print_what_they_say(code, expected, tmp_path, monke
 def test_commands_run_and_print_what_they_say(page, tmp_path):
     """All blocks of a page in one shell and one folder, as a reader types them."""
     found = blocks(page, *SHELLS)
-    script = "".join(f"{runnable(code)}\necho '=== end of block'\n" for code, _ in found)
+    script = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"  # whatever becomes of the rest
+    script += "".join(f"{runnable(code)}\necho '=== end of block'\n" for code, _ in found)
     folder = tmp_path / "work"
     folder.mkdir()
     done = subprocess.run(

@@ -14,6 +14,7 @@ from dosimeter.accounting import classic
 from dosimeter.accounting.classic.rule import Rule
 from dosimeter.ledger import Ledger
 from dosimeter.training import PrivateEngine
+from service.servers import running
 
 GAUSSIAN = dm.Gaussian(10.0)
 QUERY = dm.Laplace(50.0)
@@ -57,6 +58,10 @@ LEDGER = {
     "buffered": lambda ledger: ledger.create("b", 3.0, DELTA).buffered(7),
     "buffered with a menu": lambda ledger: ledger.create("b", 3.0, DELTA, menu=MENU).buffered(7),
 }
+REMOTE = {
+    "budget of a service": lambda ledger, name: ledger.create(name, 3.0, DELTA),
+    "buffered, of a service": lambda ledger, name: ledger.create(name, 3.0, DELTA).buffered(7),
+}
 
 
 def test_no_published_rule_is_forgotten():
@@ -70,14 +75,23 @@ def test_no_published_rule_is_forgotten():
     assert rules == set(CLASSIC)
 
 
-@pytest.fixture(params=[*PLAIN, *CLASSIC, *LEDGER])
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory):
+    with running(f"sqlite:///{tmp_path_factory.mktemp('office')}/budgets.db") as service:
+        with Ledger.open(service.address, token=service.token("owner:*")) as ledger:
+            yield ledger
+
+
+@pytest.fixture(params=[*PLAIN, *CLASSIC, *LEDGER, *REMOTE])
 def gate(request, tmp_path):
     name = request.param
-    if name not in LEDGER:
+    if name in REMOTE:
+        yield REMOTE[name](request.getfixturevalue("remote"), request.node.name)
+    elif name in LEDGER:
+        with Ledger.open(f"sqlite:///{tmp_path}/budgets.db") as ledger:
+            yield LEDGER[name](ledger)
+    else:
         yield {**PLAIN, **CLASSIC}[name]()
-        return
-    with Ledger.open(f"sqlite:///{tmp_path}/budgets.db") as ledger:
-        yield LEDGER[name](ledger)
 
 
 def test_is_a_gate_that_starts_at_zero(gate):

@@ -112,6 +112,14 @@ def folder(path, tmp_path, monkeypatch):
         lines.append("export patients --move other.db -o patients.jsonl")
     for line in lines:
         assert CliRunner().invoke(app, ["budget", *line.split()]).exit_code == 0
+    if path == ("serve",):
+        monkeypatch.setattr("dosimeter.service.serve", lambda *_, **__: None)
+    if path[0] == "token":
+        from dosimeter.service import Grant, Office, tokens
+
+        with Office("budgets.db") as office, monkeypatch.context() as known:
+            known.setattr(tokens.secrets, "token_hex", lambda _: "3f9a1c0b7d52")
+            office.tokens.issue("ada", [Grant.read("reader:*")], issued_by="test")
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

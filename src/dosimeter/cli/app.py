@@ -18,6 +18,8 @@ from dosimeter.cli import (
     plan,
     predict,
     report,
+    serve,
+    token,
     train,
 )
 
@@ -37,6 +39,7 @@ for command in (
     train.train,
     predict.predict,
     report.report,
+    serve.serve,
 ):
     app.command(cls=outcome.Command)(command)
 for of_journal in (journal.history, journal.verify, journal.export, journal.identity):
@@ -44,6 +47,7 @@ for of_journal in (journal.history, journal.verify, journal.export, journal.iden
 budget.app.command("import", cls=outcome.Command)(journal.import_budget)
 app.add_typer(attack.app, name="attack")
 app.add_typer(budget.app, name="budget")
+app.add_typer(token.app, name="token")
 
 
 def _print_version(wanted: bool) -> None:

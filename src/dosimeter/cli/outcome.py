@@ -49,6 +49,11 @@ _EXTRAS = {
     "sklearn": "torch",
     "matplotlib": "plot",
     "rich": "cli",
+    "httpx": "ledger",
+    "fastapi": "service",
+    "uvicorn": "service",
+    "jinja2": "service",
+    "prometheus_client": "service",
 }
 """Which extra of the package brings a module."""
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Privacy budgets that outlive the process, shared by many (extra: ledger)."""
 
-from dosimeter.ledger.budget import Budget, Statement
+from dosimeter.ledger.budget import Budget, Price, Statement
 from dosimeter.ledger.errors import (
+    AccessDenied,
     BudgetClosed,
     BudgetExists,
     BudgetNotFound,
@@ -21,6 +22,7 @@ from dosimeter.ledger.records import Entry, Kind, Receipt, Verification
 from dosimeter.ledger.reservation import Buffered, Reservation
 
 __all__ = [
+    "AccessDenied",
     "Budget",
     "BudgetClosed",
     "BudgetExists",
@@ -36,6 +38,7 @@ __all__ = [
     "LedgerError",
     "LedgerRefusal",
     "LedgerUnavailable",
+    "Price",
     "Receipt",
     "Reservation",
     "ReservationError",

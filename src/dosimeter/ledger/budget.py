@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from dosimeter import arguments
 from dosimeter.accounting import Account, Gate, Guarantee, Terms
 from dosimeter.accounting.burned import share_words, spent_share
+from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk
-from dosimeter.ledger.errors import JournalError, LedgerError
+from dosimeter.ledger.errors import JournalError, LedgerError, ReservationError
 from dosimeter.ledger.records import Entry, Kind, Receipt
 from dosimeter.ledger.request import Request, request
 from dosimeter.ledger.reservation import Buffered, Reservation
@@ -56,6 +57,29 @@ class Statement:
     entries: int
     head: str
     problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What a spend would do to a budget now.
+
+    Attributes:
+        name: The name of the budget.
+        admitted: Whether it would be accepted.
+        spent: Epsilon spent now, rounded up.
+        after: Epsilon spent after it, rounded up; what is spent now if it would be refused.
+        remaining: What would be left then, rounded down; infinite for an odometer.
+        affordable: The largest count of this cost that would be accepted.
+        reason: Why it would be refused, in words; empty if it would not.
+    """
+
+    name: str
+    admitted: bool
+    spent: float
+    after: float
+    remaining: float
+    affordable: int
+    reason: str = ""
 
 
 class Budget:
@@ -138,6 +162,10 @@ class Budget:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
         return self._desk.ask(self._name, lambda at, now: 0 if at.closed else now.affordable(cost))
 
+    def price(self, cost: Cost, count: int = 1) -> Price:
+        """What `count` runs of `cost` would take and leave; changes nothing."""
+        return self._desk.ask(self._name, lambda at, now: _price(at, now, cost, count))
+
     def reserve(
         self,
         cost: Cost,
@@ -155,6 +183,29 @@ class Budget:
         asked = Request({self._name: cost}, count, purpose=purpose, actor=actor, kind=Kind.RESERVE)
         receipt = self._desk.spend(asked)[self._name]
         return Reservation(self._desk, receipt, lifetime=lifetime, actor=actor)
+
+    def settle(self, receipt: Receipt, drawn: int, *, actor: str = "") -> None:
+        """Ends a reservation for whoever made it, with the number of runs that they drew.
+
+        For a service, whose clients draw in processes of their own. `Reservation.commit` is the
+        same for the process that made it.
+
+        Args:
+            receipt: What the reservation was acknowledged with.
+            drawn: How many runs were drawn. With none of them, what it held is free again, so
+                say none only if no data were touched on its account.
+            actor: Who, for the journal.
+
+        Raises:
+            ReservationError: The receipt is not for a reservation here, or it has ended.
+        """
+        if receipt.budget != self._name:
+            raise ReservationError(
+                f"receipt must be for budget {self._name!r}, got one for {receipt.budget!r}"
+            )
+        if drawn != 0 and not arguments.count("drawn", drawn) <= receipt.count:
+            raise ValueError(f"drawn must be at most {receipt.count}, got {drawn!r}")
+        self._desk.settle(receipt, drawn, actor)
 
     def buffered(self, block: int = 1000, *, lifetime: float = 3600.0, actor: str = "") -> Buffered:
         """A gate that spends from this budget in reservations of `block` runs."""
@@ -240,6 +291,25 @@ def _remaining(balance: Balance, terms: Terms) -> float:
     if terms.menu is not None:
         return read_position(terms, balance.sums).remaining
     return max(0.0, math.nextafter(terms.limit - balance.epsilon, 0.0))
+
+
+def _price(balance: Balance, account: Account, cost: Cost, count: int) -> Price:
+    reason, after = "", account
+    try:
+        after = account.after(cost, count)
+    except BudgetExceeded as refusal:
+        reason = refusal.reason
+    if balance.closed:
+        reason, after = "it was closed", account
+    return Price(
+        name=balance.name,
+        admitted=not reason,
+        spent=balance.epsilon,
+        after=balance.epsilon if reason else after.epsilon,
+        remaining=after.remaining,
+        affordable=0 if balance.closed else account.affordable(cost),
+        reason=reason,
+    )
 
 
 def _statement(balance: Balance, account: Account) -> Statement:

@@ -18,7 +18,13 @@ from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance, Clock, Line
-from dosimeter.ledger.errors import BudgetClosed, ConnectionLost, LedgerError, LedgerRefusal
+from dosimeter.ledger.errors import (
+    BudgetClosed,
+    ConnectionLost,
+    LedgerError,
+    LedgerRefusal,
+    ReservationError,
+)
 from dosimeter.ledger.live import LiveAccounts
 from dosimeter.ledger.records import Entry, Kind, Receipt, digest, written
 from dosimeter.ledger.request import Request, named, text
@@ -129,6 +135,7 @@ class Desk:
 
         def work(transaction: Transaction, kept: Kept) -> None:
             balance = self._locked(transaction, reserved.budget)
+            _require_reserved(book.by_sequence(transaction, balance, reserved.sequence), reserved)
             if balance.closed:
                 return
             account = self.account(transaction, balance)
@@ -147,7 +154,13 @@ class Desk:
             )
             kept.append((after, account))
 
-        self.transact(work)
+        try:
+            self.transact(work)
+        except UniqueViolation:
+            raise ReservationError(
+                f"reservation must be settled once, got entry {reserved.sequence} of budget "
+                f"{reserved.budget!r} again"
+            ) from None
 
     def end(self, name: str, kind: Kind, purpose: str, actor: str) -> None:
         """Stops a budget for good; nothing happens if it is stopped already."""
@@ -222,6 +235,17 @@ class Desk:
             return self.account(transaction, balance).after(cost, count)
         except BudgetExceeded as refusal:
             raise LedgerRefusal(balance.name, refusal) from None
+
+
+def _require_reserved(line: Line | None, reserved: Receipt) -> None:
+    """Raises unless a line is the reservation that a receipt was given for."""
+    entry = None if line is None or line.hash != reserved.hash else line.entry()
+    expected = (Kind.RESERVE, reserved.count, written(reserved.cost))
+    if entry is None or (entry.kind, entry.count, entry.cost) != expected:
+        raise ReservationError(
+            f"receipt must be for a reservation in budget {reserved.budget!r}, got one for another "
+            f"entry {reserved.sequence}"
+        )
 
 
 def _replayed(

@@ -11,6 +11,7 @@ DosimeterError
     ├── KeyConflict         an idempotency key was used for something else
     ├── ReservationError    a reservation is used up, over, or of another process
     ├── JournalError        what is stored is not what was written
+    ├── AccessDenied        a service does not accept the token, or not for this
     ├── SchemaTooNew        a newer release wrote this database
     └── LedgerUnavailable   the database cannot be used now
         ├── LedgerBusy      someone else held the lock for too long
@@ -31,6 +32,7 @@ from dosimeter.ledger.stores.errors import (
 )
 
 __all__ = [
+    "AccessDenied",
     "BudgetClosed",
     "BudgetExists",
     "BudgetNotFound",
@@ -103,3 +105,7 @@ class ReservationError(LedgerError):
 
 class JournalError(LedgerError):
     """What is stored is not what was written: a row was edited or is missing."""
+
+
+class AccessDenied(LedgerError):
+    """A service does not accept the token, or the token does not allow this."""

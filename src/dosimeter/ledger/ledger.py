@@ -8,6 +8,7 @@ it is ever deleted, rewritten or refunded.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -53,19 +54,36 @@ class Ledger:
         self._desk = desk
 
     @classmethod
-    def open(cls, url: str, *, timeout: float = 30.0, clock: Clock = wall_clock) -> Self:
+    def open(
+        cls,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout: float = 30.0,
+        clock: Clock = wall_clock,
+    ) -> Ledger:
         """The ledger at a URL, made or migrated as need be.
 
         Args:
             url: `sqlite:///budgets.db` for one machine, `postgresql://user@host/db` for a
-                team; a plain path is an SQLite file.
-            timeout: Seconds to wait for a lock before giving up.
+                team, `https://host` for a budget service; a plain path is an SQLite file.
+            token: What a service has issued; DOSIMETER_TOKEN in the environment by default.
+            timeout: Seconds to wait for a lock, or for a service, before giving up.
             clock: What the entries' times are read from; their order is not.
 
         Raises:
             SchemaTooNew: A newer release wrote this database.
             LedgerUnavailable: The database cannot be reached.
         """
+        if isinstance(url, str) and url.startswith(("http://", "https://")):
+            from dosimeter.ledger.courier import Courier
+            from dosimeter.ledger.remote import RemoteLedger
+
+            return RemoteLedger(
+                Courier(url, token or os.environ.get("DOSIMETER_TOKEN", ""), timeout)
+            )
+        if token is not None:
+            raise ValueError("token must come with the URL of a service, https://…")
         return cls(Desk(open_store(url, timeout), clock))
 
     def create(

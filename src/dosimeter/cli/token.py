@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dosimeter token`: who may do what at a service, for whoever owns its database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dosimeter.cli.database import DEFAULT_DB, Db, require_there
+from dosimeter.cli.outcome import Command, print_json
+
+if TYPE_CHECKING:
+    from dosimeter.service import Tokens
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""Tokens of a service, by the database that it serves.
+
+\b
+Example:
+  dosimeter token issue ada --grant "spender:visits/*"
+  dosimeter token list
+
+Roles: reader (see, verify), spender (spend), owner (make and close budgets), admin
+(tokens). A scope is the name of a budget, or the beginning of names and a star.""",
+)
+
+
+@contextmanager
+def _opened(db: str) -> Iterator[Tokens]:
+    from dosimeter.service import Office
+
+    require_there(db, "--db")
+    with Office(db) as office:
+        yield office.tokens
+
+
+@app.command(cls=Command)
+def issue(
+    owner: Annotated[str, typer.Argument(help="Whom it is for; the actor in journals.")],
+    grant: Annotated[
+        list[str], typer.Option(metavar="ROLE:SCOPE", help="What it allows; repeat for more.")
+    ],
+    days: Annotated[float, typer.Option(metavar="NUMBER", help="How long it is valid.")] = 90,
+    db: Db = DEFAULT_DB,
+) -> None:
+    """Issue a token; it is shown this once.
+
+    \b
+    Example:
+      dosimeter token issue ada --grant "spender:visits/*" --days 30
+      dosimeter token issue prometheus --grant "reader:*"
+    """
+    from dosimeter.service import Grant
+
+    grants = [Grant.read(text) for text in grant]
+    with _opened(db) as tokens:
+        typer.echo(tokens.issue(owner, grants, days=days, issued_by="dosimeter token"))
+
+
+@app.command("list", cls=Command)
+def list_tokens(
+    db: Db = DEFAULT_DB,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List every token that was ever issued, without its secret.
+
+    \b
+    Example:
+      dosimeter token list
+    """
+    with _opened(db) as tokens:
+        now = datetime.now(UTC).timestamp()
+        for token in tokens.listed():
+            grants = [str(grant) for grant in token.grants]
+            ends = datetime.fromtimestamp(token.expires, UTC).date().isoformat()
+            over = "revoked" if token.revoked else "expired" if token.expires <= now else "valid"
+            if as_json:
+                row = dict(id=token.id, owner=token.owner, grants=grants, state=over, expires=ends)
+                print_json(row)
+            else:
+                typer.echo(f"{token.id}  {over:8}until {ends}  {token.owner}  {' '.join(grants)}")
+
+
+@app.command(cls=Command)
+def revoke(
+    id: Annotated[str, typer.Argument(help="The first part of it, which list shows.")],
+    db: Db = DEFAULT_DB,
+) -> None:
+    """End a token now, and the sessions that it opened.
+
+    \b
+    Example:
+      dosimeter token revoke 3f9a1c0b7d52
+    """
+    with _opened(db) as tokens:
+        tokens.revoke(id, by="dosimeter token")
+        typer.echo(f"{id}: revoked")

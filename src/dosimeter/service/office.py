@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Office: the ledger with someone at the door.
+
+Every method takes the caller first, asks whether they may, and then does what the ledger does
+with the caller's own name in the journal. Nothing here decides about privacy.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dosimeter.accounting import Guarantee
+from dosimeter.ledger import (
+    BudgetNotFound,
+    Entry,
+    JournalError,
+    Ledger,
+    Price,
+    Receipt,
+    Statement,
+    Verification,
+)
+from dosimeter.neighbours import Neighbours
+from dosimeter.rdp import Cost
+from dosimeter.service.cabinet import Cabinet
+from dosimeter.service.holds import Holds
+from dosimeter.service.roles import Caller, Role
+from dosimeter.service.tokens import Tokens
+
+PAGE = 100
+MOST_ENTRIES = 10_000
+MOST_BUDGETS = 1000
+LONGEST_KEY = 300
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some budgets in the order of their names, and where the next page begins."""
+
+    budgets: list[Statement]
+    next: str | None
+
+
+class Office:
+    """A ledger, the tokens that open it, and what each of them may do."""
+
+    def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._ledger = Ledger.open(url)
+        self._cabinet = Cabinet(url)
+        self.tokens = Tokens(self._cabinet, clock)
+        self.holds = Holds(self._cabinet, self._ledger, clock)
+
+    @property
+    def writes_one_at_a_time(self) -> bool:
+        """Whether all writers wait for one lock, as with SQLite, or for those of their budgets."""
+        return self._cabinet.is_sqlite
+
+    def names(self, caller: Caller, containing: str = "") -> list[str]:
+        """The budgets that the caller may know of, in order."""
+        words = containing.casefold()
+        seen = (name for name in self._ledger if caller.role(name) is not None)
+        return sorted(name for name in seen if words in name.casefold())
+
+    def page(
+        self, caller: Caller, *, containing: str = "", after: str = "", size: int = PAGE
+    ) -> Page:
+        """Where some of those budgets stand."""
+        names = [name for name in self.names(caller, containing) if name > after]
+        shown = names[:size]
+        found = [self._standing(name) for name in shown]
+        return Page(found, shown[-1] if len(names) > size else None)
+
+    def _standing(self, name: str) -> Statement:
+        """Where a budget stands; damage to one hides no other."""
+        try:
+            return self._ledger[name].statement()
+        except JournalError as error:
+            return Statement(
+                name=name,
+                kind="filter",
+                limit=0.0,
+                delta=0.0,
+                approx_delta=0.0,
+                epsilon=math.inf,
+                remaining=0.0,
+                closed=True,
+                entries=0,
+                head="",
+                problem=str(error),
+            )
+
+    def create(
+        self, caller: Caller, names: Sequence[str], epsilon: float | None, **terms: Any
+    ) -> list[Statement]:
+        """Makes budgets on the same terms, all of them or none."""
+        if not 0 < len(names) <= MOST_BUDGETS or len(set(names)) < len(names):
+            raise ValueError(
+                f"names must be 1 to {MOST_BUDGETS} different ones, got {len(names)} of them"
+            )
+        caller.require(Role.OWNER, names)
+        terms = {**terms, "actor": caller.owner}
+        if epsilon is None:
+            if len(names) > 1:
+                raise ValueError("names must be one for a budget without a limit, got several")
+            made = [self._ledger.create_odometer(names[0], **terms)]
+        elif len(names) == 1:
+            made = [self._ledger.create(names[0], epsilon, **terms)]
+        else:
+            prefix, labels = _blocks(names)
+            made = self._ledger.create_blocks(prefix, labels, epsilon, **terms)
+        return [budget.statement() for budget in made]
+
+    def close_budget(self, caller: Caller, name: str, purpose: str) -> None:
+        """Stops a budget for good."""
+        caller.require(Role.OWNER, [name])
+        self._ledger[name].close(purpose=purpose, actor=caller.owner)
+
+    def spend(
+        self, caller: Caller, costs: Mapping[str, Cost], count: int, *, key: str, purpose: str
+    ) -> dict[str, Receipt]:
+        """Spends in every budget named, or in none."""
+        caller.require(Role.SPENDER, costs)
+        return self._ledger.spend_all(
+            costs, count, key=own_key(caller, key), purpose=purpose, actor=caller.owner
+        )
+
+    def reserve(
+        self,
+        caller: Caller,
+        name: str,
+        cost: Cost,
+        count: int,
+        *,
+        key: str,
+        lifetime: float,
+        purpose: str,
+    ) -> tuple[str, Receipt]:
+        """A number for runs that are paid for now and drawn by the client, and their receipt."""
+        caller.require(Role.SPENDER, [name])
+        own_key(caller, key)
+        return self.holds.make(
+            caller.owner, name, cost, count, key=key, lifetime=lifetime, purpose=purpose
+        )
+
+    def settle(self, caller: Caller, id: str, drawn: int) -> None:
+        """Ends a reservation of the caller's own with the number of runs that were drawn."""
+        self.holds.settle(caller.owner, id, drawn)
+
+    def price(self, caller: Caller, name: str, cost: Cost, count: int) -> Price:
+        """What a spend would take and leave."""
+        caller.require(Role.READER, [name])
+        return self._ledger[name].price(cost, count)
+
+    def statement(self, caller: Caller, name: str) -> Statement:
+        """Where a budget stands."""
+        caller.require(Role.READER, [name])
+        return self._ledger[name].statement()
+
+    def guarantee(self, caller: Caller, name: str) -> Guarantee:
+        """What holds for everything spent from a budget."""
+        caller.require(Role.READER, [name])
+        return self._ledger[name].guarantee()
+
+    def history(self, caller: Caller, name: str, last: int) -> list[Entry]:
+        """The last entries of a journal, the oldest of them first."""
+        caller.require(Role.READER, [name])
+        if not 1 <= last <= MOST_ENTRIES:
+            raise ValueError(f"last must be between 1 and {MOST_ENTRIES}, got {last}; export "
+                             "gives the whole journal")  # fmt: skip
+        return self._ledger[name].history(last)
+
+    def share(self, caller: Caller, name: str) -> float:
+        """How much of a limit is used up, from 0 to 1."""
+        caller.require(Role.READER, [name])
+        return self._ledger[name].spent_share
+
+    def has_entry(self, caller: Caller, name: str, sequence: int, hash: str) -> bool:
+        """Whether a journal has this very entry."""
+        caller.require(Role.READER, [name])
+        return self._ledger[name].holds(sequence, hash)
+
+    def verify(
+        self,
+        caller: Caller,
+        name: str,
+        *,
+        receipt: Receipt | None = None,
+        head: str | None = None,
+    ) -> Verification:
+        """Replays a journal."""
+        caller.require(Role.READER, [name])
+        return self._ledger.verify(name, receipt=receipt, head=head)
+
+    def export(self, caller: Caller, name: str) -> Iterator[str]:
+        """The lines of a journal."""
+        caller.require(Role.READER, [name])
+        if name not in self._ledger:
+            raise BudgetNotFound(name)
+        return self._ledger.export(name)
+
+    def neighbours(self, caller: Caller, name: str) -> Neighbours:
+        """The relation that costs of a budget must have."""
+        return self.guarantee(caller, name).neighbours
+
+    def ready(self) -> bool:
+        """Whether the database answers."""
+        return next(iter(self._ledger), "") is not None
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._ledger.disconnect()
+        self._cabinet.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def own_key(caller: Caller, key: str) -> str:
+    """A key as it stands in the journal: two people's keys are never one."""
+    if not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
+        raise ValueError(
+            f"Idempotency-Key must have 1 to {LONGEST_KEY} characters that can be printed"
+        )
+    return f"{caller.owner}/{key}"
+
+
+def _blocks(names: Sequence[str]) -> tuple[str, list[str]]:
+    """What the names of blocks have before their last part, and those parts."""
+    parts = [name.rpartition("/") for name in names]
+    prefixes = {(prefix, slash) for prefix, slash, _ in parts}
+    if len(prefixes) != 1 or not parts[0][1]:
+        raise ValueError("names must be of blocks of one data set, as visits/2026-01, got others")
+    return parts[0][0], [label for _, _, label in parts]
