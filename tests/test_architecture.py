@@ -30,7 +30,7 @@ MAY_IMPORT = {
         "training",
         "runs",
     },
-    "integrations": {"rdp", "accounting", "integrations"},
+    "integrations": {"rdp", "accounting", "decisions", "training", "integrations"},
     "report": {"decisions", "report"},
     "service": {"rdp", "accounting", "ledger", "report", "service"},
     "cli": {

@@ -94,8 +94,9 @@ class PrivateLoader:
         return self._reading.physical_batch_size
 
     def __len__(self) -> int:
-        settings = self._settings()
-        return self._division(settings).needed(settings.steps_per_epoch)
+        return batches_in_epoch(
+            self._settings(), len(self.dataset), self._group.size, self.physical_batch_size
+        )
 
     def __iter__(self) -> Iterator[Any]:
         if self._reading.workers:
@@ -196,9 +197,21 @@ class PrivateLoader:
             self._optimizer.begin(ticket)
 
     def _division(self, settings: StepSettings) -> Division:
-        # The largest share, so that all ranks have equally many batches.
-        share = -(-len(self.dataset) // self._group.size)
-        return Division(share, settings.sample_rate, self.physical_batch_size)
+        size, processes = self.physical_batch_size, self._group.size
+        return _division(settings, len(self.dataset), processes, size)
+
+
+def batches_in_epoch(
+    settings: StepSettings, records: int, processes: int, physical_batch_size: int | None
+) -> int:
+    """How many physical batches each of some processes hands out in an epoch."""
+    division = _division(settings, records, processes, physical_batch_size or records)
+    return division.needed(settings.steps_per_epoch)
+
+
+def _division(settings: StepSettings, records: int, processes: int, size: int) -> Division:
+    # The largest share, so that all ranks have equally many batches.
+    return Division(-(-records // processes), settings.sample_rate, size)
 
 
 class _Once(Iterable[list[int]]):

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PrivateTraining: a callback that puts a budget under Lightning's Trainer.
+
+Model, optimizer and data loader stay the user's. When a fit begins, the loader gives way to one of
+Poisson batches that are paid for, the optimizer to one that steps on these alone, and the network
+inside of the module runs with per-record gradients. When it ends, all is as it was. It refuses
+whatever would touch gradients or data on another way.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from dosimeter.accounting import Gate
+from dosimeter.integrations import parts
+from dosimeter.integrations.budgets import priced, shown
+
+parts.require("lightning", "2.6")
+
+from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import (  # noqa: E402
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
+
+from dosimeter.decisions import StepSettings  # noqa: E402
+from dosimeter.training import PrivateEngine  # noqa: E402
+from dosimeter.training.loader import PrivateLoader, batches_in_epoch  # noqa: E402
+
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+"""Precisions of a Trainer in which sums keep their bound."""
+
+
+class PrivateTraining(Callback):
+    """Trains under a budget: `Trainer(callbacks=[PrivateTraining((4, 1e-5))])`.
+
+    Args:
+        gate: What every step is charged to; or (epsilon, delta), for a filter that is priced for
+            the step.
+        noise_multiplier: The noise of a step. Without it, the least with which (epsilon, delta)
+            lasts for the epochs of the Trainer.
+        max_grad_norm: What the gradient of each record is clipped to.
+        batch_size: Expected size of a logical batch over all devices; by default that of the data
+            loader, times `accumulate_grad_batches`, times the number of devices.
+        physical_batch_size: Largest number of records held at once on a device; by default that of
+            the data loader where batches are accumulated, and otherwise a whole batch.
+        network: Name of the part of the module that is trained, such as "net", if it is neither its
+            only part nor the module itself, as run by `self(x)`.
+        released: Names that the module may log while it trains, known to tell nothing of the data.
+        spends_kept: Says that the gate outlived the run whose checkpoint is resumed and holds its
+            spends; otherwise they are charged again.
+        seed: Makes the run repeatable and its noise predictable.
+        **options: Anything else that `PrivateEngine.make_private` takes.
+
+    Guarantee:
+        That of `PrivateEngine`, if `training_step` uses a batch for its loss alone. What the module
+        logs while it trains is dropped, and so the loss of a batch does not leave.
+    """
+
+    def __init__(
+        self,
+        gate: Gate | tuple[float, float],
+        *,
+        noise_multiplier: float | None = None,
+        max_grad_norm: float = 1.0,
+        batch_size: int | None = None,
+        physical_batch_size: int | None = None,
+        network: str | None = None,
+        released: Collection[str] = (),
+        spends_kept: bool = False,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.gate = gate
+        self._noise, self._network, self._released = noise_multiplier, network, set(released)
+        self._sizes = batch_size, physical_batch_size
+        self._kept, self._seed = spends_kept, seed
+        self._options = {"max_grad_norm": max_grad_norm, **options}
+        self._engine: PrivateEngine | None = None
+        self._saved: dict[str, Any] | None = None
+        self._undo: list[Callable[[], None]] = []
+        self._stepped, self._left = False, 0
+
+    @property
+    def engine(self) -> PrivateEngine:
+        """The engine of the fit under way or over: its steps, its epsilon, its guarantee."""
+        if self._engine is None:
+            raise ValueError("there must have been a fit, got none yet")
+        return self._engine
+
+    # -- what Lightning calls ------------------------------------------------------------
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuses what cannot be private, and keeps gradients from being averaged over ranks."""
+        if stage != "fit":
+            return
+        _refuse(trainer, pl_module)
+        if isinstance(trainer.strategy, DDPStrategy):
+            self._replace(trainer.strategy, "configure_ddp", lambda: None)
+        # Before optimizers are made: they may ask how many steps there will be.
+        accumulated = trainer.accumulate_grad_batches
+        self._replace(trainer, "accumulate_grad_batches", 1)
+        source = _Source(
+            trainer.fit_loop._data_source, lambda it: self._sized(it, trainer, accumulated)
+        )
+        self._replace(trainer.fit_loop, "_data_source", source)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Puts the private loader, optimizer and network in the place of the user's."""
+        batches = trainer.fit_loop._data_source.dataloader()
+        network = self._trained(pl_module)
+        self._engine, private = self._made(trainer, batches, network)
+        self._route(network, private[0])
+        batches.private = private[2]
+        base = trainer.strategy.optimizers[0]
+        trainer.strategy.optimizers = [private[1]]
+        # Schedulers go forward at every batch, the optimizer only at the last of a step.
+        base._opt_called = True
+        self._replace(pl_module, "log", self._quiet(trainer, pl_module.log))
+        self._engine.after_step(self._note_step)
+        if self._saved is not None:
+            now = {"model": network.state_dict(), "optimizer": base.state_dict()}
+            self._engine.load_state_dict({**self._saved, **now}, spends_kept=self._kept)
+            self._saved = None
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Tells Lightning how many batches there will be, for the batch size may have changed."""
+        loop, loader = trainer.fit_loop, self.engine.made[2]
+        self._left = self.engine.spends - self.engine.steps
+        if loop._combined_loader.limits != [len(loader)] and trainer.limit_train_batches == 1.0:
+            loop._combined_loader.limits = [len(loader)]
+            loop.max_batches = len(loader)
+            if isinstance(trainer.val_check_interval, float):
+                trainer.val_check_batch = max(1, int(len(loader) * trainer.val_check_interval))
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any
+    ) -> None:
+        """Shows epsilon, and stops the Trainer when the gate would refuse the next step."""
+        engine = self.engine
+        self.log("epsilon", shown(engine.epsilon), prog_bar=True, rank_zero_only=True)
+        if not self._stepped:
+            return
+        self._stepped = False
+        used = engine.spends - engine.steps == self._left  # nothing that was paid ahead is left
+        if used and not engine.admits(engine.step_cost()):
+            trainer.should_stop = True
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stops the Trainer when the loader ended before its time."""
+        if self.engine.exhausted or self.engine.stopped is not None:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Settings and spends; model and optimizer are in Lightning's checkpoint already."""
+        if self._engine is None:
+            return {} if self._saved is None else self._saved
+        state = self._engine.state_dict()
+        return {name: state[name] for name in state if name not in ("model", "optimizer")}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keeps what a checkpoint says was spent, for the gate to be charged with."""
+        self._saved = state_dict or None
+
+    def on_exception(self, *_: Any, **__: Any) -> None:
+        """Leaves the user's objects as they were."""
+        self.teardown()
+
+    def teardown(self, *_: Any, **__: Any) -> None:
+        """Leaves the user's objects as they were."""
+        while self._undo:
+            self._undo.pop()()
+
+    # -- how it is done ------------------------------------------------------------------
+
+    def _sized(self, loader: Any, trainer: Trainer, accumulated: int) -> _Batches:
+        """The user's loader with the sizes of logical and physical batches."""
+        batch_size, physical = self._sizes
+        _require_loader(loader)
+        if batch_size is None:
+            batch_size = loader.batch_size * accumulated * trainer.world_size
+        if physical is None and accumulated > 1:
+            physical = loader.batch_size
+        records = self._options.get("records") or len(loader.dataset)
+        return _Batches(loader, batch_size, physical, records, trainer.world_size)
+
+    def _made(
+        self, trainer: Trainer, batches: _Batches, network: nn.Module
+    ) -> tuple[PrivateEngine, Any]:
+        """The engine, and what `make_private` gave."""
+        loader = batches.loader
+        noise, gate = priced(
+            self.gate,
+            self._noise,
+            batch_size=batches.batch_size,
+            records=batches.records,
+            epochs=trainer.max_epochs if trainer.max_epochs is not None else -1,
+        )
+        engine = PrivateEngine(gate, seed=self._seed)
+        collate = loader.collate_fn
+        options = {
+            "collate_fn": None if collate is default_collate else collate,
+            "num_workers": loader.num_workers if trainer.world_size == 1 else 0,
+            **self._options,
+        }
+        private = engine.make_private(
+            network,
+            trainer.strategy.optimizers[0],
+            loader.dataset,
+            noise_multiplier=noise,
+            batch_size=batches.batch_size,
+            physical_batch_size=batches.physical,
+            **options,
+        )
+        # Another fit goes on with the same budget.
+        self.gate, self._noise = engine.gate, noise
+        return engine, private
+
+    def _trained(self, module: LightningModule) -> nn.Module:
+        """The part of the module that is trained: by name, the only one, or the whole."""
+        if self._network is not None:
+            found: nn.Module = module.get_submodule(self._network)
+            return found
+        own = any(p.requires_grad for p in module.parameters(recurse=False))
+        several: list[nn.Module] = [
+            part for part in module.children() if any(p.requires_grad for p in part.parameters())
+        ]
+        whole: nn.Module = module
+        return several[0] if len(several) == 1 and not own else whole
+
+    def _route(self, network: nn.Module, private: nn.Module) -> None:
+        """Has calls of the network run with per-record gradients."""
+        plain, inside = network.forward, [False]
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if inside[0]:
+                return plain(*args, **kwargs)
+            inside[0] = True
+            try:
+                return private(*args, **kwargs)
+            finally:
+                inside[0] = False
+
+        self._replace(network, "forward", forward)
+
+    def _quiet(self, trainer: Trainer, log: Callable[..., None]) -> Callable[..., None]:
+        """Logging that drops what training batches would tell."""
+        told: set[str] = set()
+
+        def quiet(name: str, *args: Any, **kwargs: Any) -> None:
+            if not trainer.training or name in self._released:
+                log(name, *args, **kwargs)
+            elif name not in told:
+                told.add(name)
+                warnings.warn(
+                    f"{name!r} is not logged while the module trains: it would tell of records "
+                    "that nobody paid for. Log it in validation_step, on public data, or name it "
+                    "in released=(…) if it does not depend on the data.",
+                    stacklevel=2,
+                )
+
+        return quiet
+
+    def _note_step(self) -> None:
+        self._stepped = True
+
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        """Sets an attribute until the fit is over."""
+        before = vars(owner).get(name, self)  # self: there was none of its own
+
+        def undo() -> None:
+            if before is self:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+        setattr(owner, name, value)
+        self._undo.append(undo)
+
+
+class _Source:
+    """Where Lightning asks for the training data: what it is given comes from here."""
+
+    def __init__(self, source: Any, made: Callable[[Any], _Batches]) -> None:
+        self._source, self._made = source, made
+        self._batches: _Batches | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def dataloader(self) -> _Batches:
+        """The same one each time, for it is paid for only once."""
+        if self._batches is None:
+            self._batches = self._made(self._source.dataloader())
+        return self._batches
+
+
+class _Batches:
+    """Stands for the private loader, whose length is asked for before there is an optimizer."""
+
+    def __init__(
+        self, loader: Any, batch_size: int, physical: int | None, records: int, processes: int
+    ) -> None:
+        self.loader, self.batch_size, self.physical = loader, batch_size, physical
+        self.records, self._processes = records, processes
+        self.private: PrivateLoader | None = None
+
+    def __len__(self) -> int:
+        if self.private is not None:
+            return len(self.private)
+        settings = StepSettings(1.0, self.batch_size, self.records)  # noise is no matter here
+        return batches_in_epoch(settings, len(self.loader.dataset), self._processes, self.physical)
+
+    def __iter__(self) -> Iterator[Any]:
+        assert self.private is not None
+        yield from self.private
+
+
+def _refuse(trainer: Trainer, module: LightningModule) -> None:
+    """Raises for what would touch gradients on another way than the engine's."""
+    if not module.automatic_optimization:
+        raise ValueError(
+            "module must leave the steps to Lightning, got automatic_optimization=False. Use "
+            "PrivateEngine in a loop of your own."
+        )
+    if trainer.gradient_clip_val:
+        raise ValueError(
+            f"gradient_clip_val must not be set, for records are clipped one by one, got "
+            f"{trainer.gradient_clip_val!r}. Use max_grad_norm of PrivateTraining."
+        )
+    if trainer.precision not in PRECISIONS:
+        raise ValueError(
+            f"precision must be one of {', '.join(PRECISIONS)}, got {trainer.precision!r}: sums of "
+            "clipped gradients would round past their bound."
+        )
+    strategy = trainer.strategy
+    launched = getattr(strategy.launcher, "is_interactive_compatible", False)
+    if type(strategy) not in (SingleDeviceStrategy, DDPStrategy) or launched:
+        raise ValueError(
+            "strategy must be 'auto' on one device or 'ddp' on several, got "
+            f"{type(strategy).__name__}{' in spawned processes' if launched else ''}: others cut "
+            "or average gradients by themselves, or take the budget to a copy of it."
+        )
+
+
+def _require_loader(loader: Any) -> Any:
+    """Raises unless every record of a data loader can be drawn independently."""
+    way_out = "Use DataLoader(dataset, batch_size=…, shuffle=True) with a map-style dataset."
+    if not isinstance(loader, DataLoader):
+        raise TypeError(
+            f"train_dataloader must be one DataLoader, got {type(loader).__name__}. {way_out}"
+        )
+    usual = (RandomSampler, SequentialSampler, DistributedSampler)
+    if not isinstance(loader.sampler, usual) or type(loader.batch_sampler) is not BatchSampler:
+        raise ValueError(
+            "train_dataloader must leave it to chance alone which records come, got "
+            f"{type(loader.sampler).__name__} in {type(loader.batch_sampler).__name__}. {way_out}"
+        )
+    return loader
