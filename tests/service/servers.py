@@ -37,10 +37,10 @@ class Running:
 def running(url: str, **options: object) -> Iterator[Running]:
     """A service over a database, on a free port."""
     with Office(url) as office:
-        config = uvicorn.Config(
-            make_app(office, **options), port=0, log_config=None, lifespan="off"
-        )
-        server = uvicorn.Server(config)
+        made: list[uvicorn.Server] = []
+        app = make_app(office, ending=lambda: made[0].should_exit, **options)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
+        made.append(server)
         thread = threading.Thread(target=server.run)
         thread.start()
         try:

@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from dosimeter import __version__
 from dosimeter.errors import DosimeterError
 from dosimeter.ledger import LedgerUnavailable
-from dosimeter.service import api
+from dosimeter.service import api, events, pages
 from dosimeter.service.door import Door
 from dosimeter.service.faults import FAILED, headers, said, status
 from dosimeter.service.guard import Guard
@@ -30,13 +31,21 @@ again with the same key it is done once. A cost is an object such as
 `{"kind": "gaussian", "noise_multiplier": 20.0}`; infinity is the text "inf"."""
 
 
-def make_app(office: Office, *, https: bool = False, rate: float = RATE, **limits: Any) -> ASGIApp:
+def make_app(
+    office: Office,
+    *,
+    https: bool = False,
+    rate: float = RATE,
+    ending: Callable[[], bool] = lambda: False,
+    **limits: Any,
+) -> ASGIApp:
     """The service over an office.
 
     Args:
         office: What it serves.
         https: Whether browsers reach it by TLS, here or at a proxy before it.
         rate: How many requests a second one token may make.
+        ending: Says whether the server is about to end; pages that watch are then let go.
         limits: `largest` and `slowest` body, in bytes and seconds.
     """
     app = FastAPI(
@@ -47,10 +56,14 @@ def make_app(office: Office, *, https: bool = False, rate: float = RATE, **limit
         redoc_url=None,
     )
     app.state.desk = api.Desk(office, Door(office.tokens, rate=rate))
-    app.include_router(api.routes)
+    app.state.https = https
+    app.state.watch = events.Watch(ending)
+    for part in (api, pages, events):
+        app.include_router(part.routes)
     app.add_api_route("/health", _health, include_in_schema=False)
     for kind in (DosimeterError, ValueError, TypeError):
         app.add_exception_handler(kind, _told)
+    app.add_exception_handler(pages.SignedOut, _told)
     app.add_exception_handler(RequestValidationError, _wrong_values)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(Exception, _failed)
@@ -67,18 +80,21 @@ async def _health(request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok"})
 
 
-async def _told(request: Request, error: Exception) -> JSONResponse:
+async def _told(request: Request, error: Exception) -> Response:
     if isinstance(error, LedgerUnavailable):
         log.error("unavailable", extra={"fields": {"error": str(error)}})
+    page = pages.problem(request, error)
+    if page is not None:
+        return page
     return JSONResponse(said(error), status_code=status(error), headers=headers(error))
 
 
-async def _wrong_values(request: Request, error: Exception) -> JSONResponse:
+async def _wrong_values(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
     message = f"{where or 'body'} must be as the API says: {first['msg']}"
-    return JSONResponse({"error": "ValueError", "message": message}, status_code=422)
+    return await _told(request, ValueError(message))
 
 
 async def _no_route(request: Request, error: Exception) -> JSONResponse:

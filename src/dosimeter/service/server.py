@@ -69,7 +69,13 @@ def serve(
     """
     logs.begin(url, quiet=quiet)
     with Office(url) as office:
-        app = make_app(office, https=listening.https, rate=listening.rate)
+        ends: list[uvicorn.Server] = []
+        app = make_app(
+            office,
+            https=listening.https,
+            rate=listening.rate,
+            ending=lambda: any(server.should_exit for server in ends),
+        )
         config = uvicorn.Config(
             app,
             host=listening.host,
@@ -85,7 +91,8 @@ def serve(
             limit_concurrency=_CONNECTIONS,
             lifespan="off",
         )
-        _Announcing(config, lambda at: announce(office.tokens.issue_first(), at)).run()
+        ends.append(_Announcing(config, lambda at: announce(office.tokens.issue_first(), at)))
+        ends[0].run()
 
 
 class _Announcing(uvicorn.Server):
