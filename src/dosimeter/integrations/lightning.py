@@ -10,7 +10,7 @@ whatever would touch gradients or data on another way.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 from dosimeter.accounting import Gate
@@ -31,9 +31,8 @@ from torch.utils.data import (  # noqa: E402
     default_collate,
 )
 
-from dosimeter.decisions import StepSettings  # noqa: E402
+from dosimeter.integrations.promised import PromisedLoader  # noqa: E402
 from dosimeter.training import PrivateEngine  # noqa: E402
-from dosimeter.training.loader import PrivateLoader, batches_in_epoch  # noqa: E402
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 """Precisions of a Trainer in which sums keep their bound."""
@@ -88,6 +87,7 @@ class PrivateTraining(Callback):
         self._engine: PrivateEngine | None = None
         self._saved: dict[str, Any] | None = None
         self._undo: list[Callable[[], None]] = []
+        self._loader: Any = None
         self._stepped, self._left = False, 0
 
     @property
@@ -182,7 +182,7 @@ class PrivateTraining(Callback):
 
     # -- how it is done ------------------------------------------------------------------
 
-    def _sized(self, loader: Any, trainer: Trainer, accumulated: int) -> _Batches:
+    def _sized(self, loader: Any, trainer: Trainer, accumulated: int) -> PromisedLoader:
         """The user's loader with the sizes of logical and physical batches."""
         batch_size, physical = self._sizes
         _require_loader(loader)
@@ -191,13 +191,16 @@ class PrivateTraining(Callback):
         if physical is None and accumulated > 1:
             physical = loader.batch_size
         records = self._options.get("records") or len(loader.dataset)
-        return _Batches(loader, batch_size, physical, records, trainer.world_size)
+        self._loader = loader
+        return PromisedLoader(
+            loader.dataset, batch_size, physical, records=records, processes=trainer.world_size
+        )
 
     def _made(
-        self, trainer: Trainer, batches: _Batches, network: nn.Module
+        self, trainer: Trainer, batches: PromisedLoader, network: nn.Module
     ) -> tuple[PrivateEngine, Any]:
         """The engine, and what `make_private` gave."""
-        loader = batches.loader
+        loader = self._loader
         noise, gate = priced(
             self.gate,
             self._noise,
@@ -215,10 +218,10 @@ class PrivateTraining(Callback):
         private = engine.make_private(
             network,
             trainer.strategy.optimizers[0],
-            loader.dataset,
+            batches.dataset,
             noise_multiplier=noise,
             batch_size=batches.batch_size,
-            physical_batch_size=batches.physical,
+            physical_batch_size=batches.physical_batch_size,
             **options,
         )
         # Another fit goes on with the same budget.
@@ -290,39 +293,18 @@ class PrivateTraining(Callback):
 class _Source:
     """Where Lightning asks for the training data: what it is given comes from here."""
 
-    def __init__(self, source: Any, made: Callable[[Any], _Batches]) -> None:
+    def __init__(self, source: Any, made: Callable[[Any], PromisedLoader]) -> None:
         self._source, self._made = source, made
-        self._batches: _Batches | None = None
+        self._batches: PromisedLoader | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
-    def dataloader(self) -> _Batches:
+    def dataloader(self) -> PromisedLoader:
         """The same one each time, for it is paid for only once."""
         if self._batches is None:
             self._batches = self._made(self._source.dataloader())
         return self._batches
-
-
-class _Batches:
-    """Stands for the private loader, whose length is asked for before there is an optimizer."""
-
-    def __init__(
-        self, loader: Any, batch_size: int, physical: int | None, records: int, processes: int
-    ) -> None:
-        self.loader, self.batch_size, self.physical = loader, batch_size, physical
-        self.records, self._processes = records, processes
-        self.private: PrivateLoader | None = None
-
-    def __len__(self) -> int:
-        if self.private is not None:
-            return len(self.private)
-        settings = StepSettings(1.0, self.batch_size, self.records)  # noise is no matter here
-        return batches_in_epoch(settings, len(self.loader.dataset), self._processes, self.physical)
-
-    def __iter__(self) -> Iterator[Any]:
-        assert self.private is not None
-        yield from self.private
 
 
 def _refuse(trainer: Trainer, module: LightningModule) -> None:
