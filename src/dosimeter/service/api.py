@@ -184,6 +184,27 @@ async def close(who: Who, at: At, ask: asks.Close) -> Any:
     return {"closed": True}
 
 
+@routes.get("/allowances", summary="The allowances in a budget")
+async def allowances(who: Who, at: At, name: Name) -> Any:
+    """Who holds them, and where they stand."""
+    return to_wire(await at.do(at.office.allowances_in, who, name))
+
+
+@routes.post("/allowances", status_code=201, summary="Give a part of a budget")
+async def give(who: Who, at: At, ask: asks.NewAllowance) -> Any:
+    """Its holders spend from the budget and from it, or from neither; needs the role owner."""
+    work = partial(at.office.give_allowance, who, ask.name, ask.label, ask.holders, ask.epsilon)
+    await at.write([ask.name], work)
+    return {"given": True}
+
+
+@routes.post("/allowances/end", summary="End an allowance")
+async def end_allowance(who: Who, at: At, ask: asks.EndOfAllowance) -> Any:
+    """Its holders then spend without it; needs the role owner."""
+    await at.write([ask.name], at.office.end_allowance, who, ask.name, ask.label)
+    return {"ended": True}
+
+
 @routes.get("/tokens", summary="Every token, without its secret")
 async def tokens(who: Who, at: At) -> Any:
     """Needs the role admin."""

@@ -117,6 +117,22 @@ class Close(Ask):
     purpose: Purpose = ""
 
 
+class NewAllowance(Ask):
+    """A part of a budget for some people."""
+
+    name: Name
+    label: str
+    holders: Annotated[list[str], Field(min_length=1, max_length=1000)]
+    epsilon: float
+
+
+class EndOfAllowance(Ask):
+    """An allowance to end."""
+
+    name: Name
+    label: Annotated[str, Field(max_length=200)]
+
+
 class NewToken(Ask):
     """A token to issue."""
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cabinet: the service's own tables, beside the ledger's in the same database.
 
-Tokens, sessions of the page and reservations under way. Several servers on one database share
-them. What a budget has spent is in the ledger alone; losing these tables loses no spend.
+Tokens, sessions of the page, reservations under way and who holds allowances. Several servers on
+one database share them. What a budget has spent is in the ledger alone; losing these tables loses
+no spend.
 """
 
 from __future__ import annotations
@@ -68,6 +69,14 @@ holds = Table(
     Column("expires", Double, nullable=False),
     Column("drawn", BigInteger),
     UniqueConstraint("owner", "key"),
+)
+allowances = Table(
+    "dosimeter_allowances",
+    _metadata,
+    Column("name", Text, primary_key=True),
+    Column("budget", Text, nullable=False, index=True),
+    Column("label", Text, nullable=False),
+    Column("holders", Text, nullable=False),
 )
 
 

@@ -2,7 +2,8 @@
 """Reservations that clients hold: made under a key, settled once, by whichever server is asked.
 
 The row is written before the ledger is asked, so a server that dies between the two leaves one
-without a receipt: its key is then refused, and what may have been reserved stays spent.
+without receipts: its key is then refused, and what may have been reserved stays spent. Where
+several budgets are reserved in and one refuses, those before it are freed: nothing was drawn.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -23,7 +24,7 @@ from dosimeter.ledger.wire import receipt_from, to_wire
 from dosimeter.rdp import Cost
 from dosimeter.service.cabinet import Cabinet, holds
 
-LONGEST_LIFE = 7 * 86400.0
+LONGEST_LIFE = 30 * 86400.0
 
 
 class Holds:
@@ -39,15 +40,14 @@ class Holds:
     def make(
         self,
         owner: str,
-        name: str,
-        cost: Cost,
+        costs: Mapping[str, Cost],
         count: int,
         *,
         key: str,
         lifetime: float,
         purpose: str,
-    ) -> tuple[str, Receipt]:
-        """Reserves once under a key; a second time gives the same reservation.
+    ) -> tuple[str, dict[str, Receipt]]:
+        """Reserves in all budgets, once under a key; a second time gives the same reservation.
 
         Raises:
             KeyConflict: The key was used for another reservation, for one that has ended, or
@@ -55,7 +55,7 @@ class Holds:
         """
         if not arguments.positive("lifetime", lifetime) <= LONGEST_LIFE:
             raise ValueError(f"lifetime must be at most {LONGEST_LIFE:g} s, got {lifetime!r}")
-        asked = canonical({"name": name, "cost": to_wire(cost), "count": count})
+        asked = canonical({"costs": to_wire(costs), "count": count})
         row = dict(id=secrets.token_hex(12), owner=owner, key=key, asked=asked)
         with self._cabinet.writing() as connection:
             mine = select(holds).where(holds.c.owner == owner, holds.c.key == key)
@@ -65,14 +65,26 @@ class Holds:
                 connection.execute(insert(holds).values(**row, expires=expires))
         if earlier is not None:
             return _same(earlier, asked)
-        try:
-            made = self._ledger[name].reserve(cost, count, purpose=purpose, actor=owner).receipt
-        except Exception as error:
-            if not (isinstance(error, LedgerUnavailable) and error.outcome_unknown):
-                self._forget(row["id"])
-            raise
+        made = self._reserved(row["id"], owner, costs, count, purpose)
         self._write(row["id"], receipts=canonical(to_wire(made)))
         return row["id"], made
+
+    def _reserved(
+        self, id: str, owner: str, costs: Mapping[str, Cost], count: int, purpose: str
+    ) -> dict[str, Receipt]:
+        made: dict[str, Receipt] = {}
+        try:
+            for name in sorted(costs, reverse=True):  # an allowance before its budget
+                budget = self._ledger[name]
+                reserved = budget.reserve(costs[name], count, purpose=purpose, actor=owner)
+                made[name] = reserved.receipt
+        except Exception as error:
+            if not (isinstance(error, LedgerUnavailable) and error.outcome_unknown):
+                for receipt in made.values():
+                    self._ledger[receipt.budget].settle(receipt, 0, actor=owner)
+                self._forget(id)
+            raise
+        return made
 
     def settle(self, owner: str, id: str, drawn: int) -> None:
         """Ends a reservation of an owner's; the same again is no error.
@@ -91,14 +103,15 @@ class Holds:
                     f"reservation must be settled once, with {row.drawn} drawn, got {drawn} now"
                 )
             return
-        receipt = receipt_from(json.loads(row.receipts))
         if drawn == 0 and self._clock() > row.expires:
             # Its owner may be gone, and nobody knows what they drew before.
             raise ReservationError("reservation must be freed before it expires; it stays spent")
-        try:
-            self._ledger[receipt.budget].settle(receipt, drawn, actor=owner)
-        except ReservationError:
-            self._require_noted(receipt, drawn)  # by another server, which died before it said so
+        for receipt in _receipts(row).values():
+            try:
+                self._ledger[receipt.budget].settle(receipt, drawn, actor=owner)
+            except ReservationError:
+                # By another server, which died before it said so.
+                self._require_noted(receipt, drawn)
         self._write(id, drawn=drawn)
 
     def _require_noted(self, receipt: Receipt, drawn: int) -> None:
@@ -119,7 +132,7 @@ class Holds:
             connection.execute(update(holds).where(holds.c.id == id).values(**values))
 
 
-def _same(row: Any, asked: str) -> tuple[str, Receipt]:
+def _same(row: Any, asked: str) -> tuple[str, dict[str, Receipt]]:
     if row.asked != asked or row.drawn is not None:
         raise KeyConflict("key must name one reservation, got it again for another, or ended one")
     if row.receipts is None:
@@ -127,4 +140,8 @@ def _same(row: Any, asked: str) -> tuple[str, Receipt]:
             "key must be new: a server failed while it reserved under this one, and what it may "
             "have reserved stays spent"
         )
-    return str(row.id), receipt_from(json.loads(row.receipts))
+    return str(row.id), _receipts(row)
+
+
+def _receipts(row: Any) -> dict[str, Receipt]:
+    return {name: receipt_from(plain) for name, plain in json.loads(row.receipts).items()}

@@ -26,6 +26,7 @@ from dosimeter.ledger import (
 )
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
+from dosimeter.service.allowances import Allowance, Allowances
 from dosimeter.service.cabinet import Cabinet
 from dosimeter.service.holds import Holds
 from dosimeter.service.roles import Caller, Role
@@ -53,6 +54,7 @@ class Office:
         self._cabinet = Cabinet(url)
         self.tokens = Tokens(self._cabinet, clock)
         self.holds = Holds(self._cabinet, self._ledger, clock)
+        self.allowances = Allowances(self._cabinet, self._ledger)
 
     @property
     def writes_one_at_a_time(self) -> bool:
@@ -122,11 +124,13 @@ class Office:
     def spend(
         self, caller: Caller, costs: Mapping[str, Cost], count: int, *, key: str, purpose: str
     ) -> dict[str, Receipt]:
-        """Spends in every budget named, or in none."""
+        """Spends in every budget named and in the caller's allowances there, or in none."""
         caller.require(Role.SPENDER, costs)
-        return self._ledger.spend_all(
-            costs, count, key=own_key(caller, key), purpose=purpose, actor=caller.owner
+        both = self.allowances.with_own(caller.owner, costs)
+        made = self._ledger.spend_all(
+            both, count, key=own_key(caller, key), purpose=purpose, actor=caller.owner
         )
+        return {name: made[name] for name in costs}
 
     def reserve(
         self,
@@ -142,13 +146,32 @@ class Office:
         """A number for runs that are paid for now and drawn by the client, and their receipt."""
         caller.require(Role.SPENDER, [name])
         own_key(caller, key)
-        return self.holds.make(
-            caller.owner, name, cost, count, key=key, lifetime=lifetime, purpose=purpose
+        both = self.allowances.with_own(caller.owner, {name: cost})
+        id, made = self.holds.make(
+            caller.owner, both, count, key=key, lifetime=lifetime, purpose=purpose
         )
+        return id, made[name]
 
     def settle(self, caller: Caller, id: str, drawn: int) -> None:
         """Ends a reservation of the caller's own with the number of runs that were drawn."""
         self.holds.settle(caller.owner, id, drawn)
+
+    def give_allowance(
+        self, caller: Caller, name: str, label: str, holders: Sequence[str], epsilon: float
+    ) -> None:
+        """Gives a part of a budget to some people."""
+        caller.require(Role.OWNER, [name])
+        self.allowances.give(name, label, holders, epsilon, by=caller.owner)
+
+    def end_allowance(self, caller: Caller, name: str, label: str) -> None:
+        """Ends an allowance."""
+        caller.require(Role.OWNER, [name])
+        self.allowances.end(name, label, by=caller.owner)
+
+    def allowances_in(self, caller: Caller, name: str) -> list[Allowance]:
+        """The allowances in a budget."""
+        caller.require(Role.READER, [name])
+        return self.allowances.listed(name)
 
     def price(self, caller: Caller, name: str, cost: Cost, count: int) -> Price:
         """What a spend would take and leave."""

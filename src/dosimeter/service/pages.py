@@ -182,6 +182,27 @@ async def verify(request: Request, who: Who, at: At, fields: Own) -> Response:
     return render(request, "budget.html", verification=found, **page)
 
 
+@routes.post("/allowances")
+async def give(request: Request, who: Who, at: At, fields: Own) -> Response:
+    """Gives a part of a budget."""
+    name, holders = fields.get("name", ""), fields.get("holders", "").split()
+    try:
+        epsilon = float(fields.get("epsilon", ""))
+    except ValueError:
+        raise ValueError("epsilon must be a number") from None
+    label = fields.get("label", "")
+    await at.write([name], at.office.give_allowance, who, name, label, holders, epsilon)
+    return RedirectResponse(f"/budget?name={quote(name, safe='')}#allowances", 303)
+
+
+@routes.post("/allowances/end")
+async def end_allowance(request: Request, who: Who, at: At, fields: Own) -> Response:
+    """Ends an allowance."""
+    name = fields.get("name", "")
+    await at.write([name], at.office.end_allowance, who, name, fields.get("label", ""))
+    return RedirectResponse(f"/budget?name={quote(name, safe='')}#allowances", 303)
+
+
 @routes.get("/download")
 async def download(
     who: Who, at: At, name: Annotated[str, Query(min_length=1, max_length=500)]

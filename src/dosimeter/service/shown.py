@@ -78,6 +78,8 @@ def budget(office: Office, who: Caller, name: str) -> dict[str, Any]:
         "left": left,
         "mechanisms": _offered(),
         "role": who.role(name),
+        "owns": (who.role(name) or Role.READER) >= Role.OWNER,
+        "allowances": office.allowances_in(who, name),
     }
 
 
