@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dosimeter.rdp import (
         ApproxDp,
         ApproxZcdp,
+        BestOf,
         Cost,
         Curve,
         Event,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         SampledGaussian,
         Together,
         Zcdp,
+        refine,
     )
     from dosimeter.runs.trained import load_run
 
@@ -32,6 +34,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "ApproxDp",
     "ApproxZcdp",
+    "BestOf",
     "BudgetExceeded",
     "Cost",
     "Curve",
@@ -52,6 +55,7 @@ __all__ = [
     "epsilon_for",
     "load_run",
     "noise_for",
+    "refine",
 ]
 
 _HOMES = {

@@ -9,11 +9,13 @@ keep their digits.
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+from mpmath import mp, mpf
 from scipy.special import ndtr
 
 import dosimeter as dm
@@ -43,6 +45,9 @@ def outputs(cost, cuts=_CUTS):
             return _gaussian(1.0, math.sqrt(2 * rho), cuts)
         case dm.Laplace(scale=scale):
             return _laplace(1 / scale, min(cuts, 400))
+        case dm.BestOf(cost=one, steps=steps, mean=mean, eta=eta):
+            trial = reduce(_both, [outputs(one, min(cuts, 80)) for _ in range(steps)])
+            return best(trial, law(mean, eta))
         case dm.Together(costs=costs):
             return reduce(_both, [outputs(part, min(cuts, 80)) for part in costs])
         case dm.PureDp(epsilon=epsilon):
@@ -51,6 +56,43 @@ def outputs(cost, cuts=_CUTS):
             return Outputs(*map(np.array, ([less, more], [more, less], [-gap, gap])))
     pairs = sorted(((float(p), float(q)) for p, q in cost.worlds()), key=lambda w: w[0] / w[1])
     return Outputs(*map(np.array, zip(*((p, q, p - q) for p, q in pairs), strict=True)))
+
+
+def law(mean, eta):
+    """The generating function of the truncated negative binomial law with this mean."""
+
+    def expected(gamma):
+        top = 1 - gamma
+        return top / gamma / (-mp.log(gamma) if eta == 0 else (1 - gamma**eta) / eta)
+
+    with mp.workdps(60):
+        low, high = mpf("1e-200"), mpf(1) - mpf("1e-40")
+        for _ in range(2000 if mean > 1 else 0):
+            middle = mp.sqrt(low * high)
+            low, high = (middle, high) if expected(middle) > mean else (low, middle)
+        gamma = high
+        if mean == 1:
+            return lambda z: mpf(z)
+        if eta == 0:
+            return lambda z: mp.log(1 - (1 - gamma) * z) / mp.log(gamma)
+        return lambda z: ((1 - (1 - gamma) * z) ** -eta - 1) / (gamma**-eta - 1)
+
+
+def best(trial, generating):
+    """What the best of K trials shows, the score the loss: P(best <= y) is E[P(one <= y)^K]."""
+    with mp.workdps(60):
+        sides = []
+        for side in (trial.p, trial.q):
+            whole = mp.fsum(mpf(float(x)) for x in side)
+            below = [mpf(0)]
+            for x in side:
+                below.append(below[-1] + mpf(float(x)) / whole)
+            reached = [generating(z) for z in below]
+            sides.append([b - a for a, b in itertools.pairwise(reached)])
+        rows = [(p, q, p - q) for p, q in zip(*sides, strict=True) if p > 0 and q > 0]
+        return Outputs(
+            *(np.array([float(x) for x in column]) for column in zip(*rows, strict=True))
+        )
 
 
 def _both(one, two):

@@ -37,6 +37,13 @@ EXAMPLES = {
         dm.Event(dpa.SelfComposedDpEvent(dpa.LaplaceDpEvent(9.0), 3)),
         dm.Event(dpa.ComposedDpEvent([dpa.GaussianDpEvent(4.0), dpa.ZCDpEvent(0.1, 0.0)])),
     ],
+    dm.BestOf: [
+        dm.BestOf(dm.PureDp(0.01), 1, 4.0),
+        dm.BestOf(dm.PureDp(0.5), 2, 30.0, 1.0),
+        dm.BestOf(dm.Laplace(3.0), 1, 1.0, 0.5),
+        dm.BestOf(dm.Gaussian(4.0), 2, 16.0, -0.5),
+        dm.BestOf(dm.SampledGaussian(0.1, 1.0), 1, 1e4, 2.0),
+    ],
     dm.Together: [
         dm.Together([dm.Gaussian(4.0)]),
         dm.Together([dm.Gaussian(4.0), dm.SampledGaussian(0.1, 2.0), dm.Zcdp(0.1)]),

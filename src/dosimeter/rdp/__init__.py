@@ -3,10 +3,12 @@
 
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp.approx_zcdp import ApproxZcdp
+from dosimeter.rdp.best_of import BestOf
 from dosimeter.rdp.cost import Cost
 from dosimeter.rdp.curve import Curve
 from dosimeter.rdp.event import Event
 from dosimeter.rdp.gaussian import Gaussian
+from dosimeter.rdp.gradual import Refinement, refine
 from dosimeter.rdp.laplace import Laplace
 from dosimeter.rdp.orders import Orders
 from dosimeter.rdp.pure_dp import ApproxDp, PureDp
@@ -18,6 +20,7 @@ __all__ = [
     "MECHANISMS",
     "ApproxDp",
     "ApproxZcdp",
+    "BestOf",
     "Cost",
     "Curve",
     "Event",
@@ -26,9 +29,11 @@ __all__ = [
     "Neighbours",
     "Orders",
     "PureDp",
+    "Refinement",
     "SampledGaussian",
     "Together",
     "Zcdp",
+    "refine",
 ]
 
 MECHANISMS: tuple[type[Cost], ...] = (
@@ -42,6 +47,7 @@ MECHANISMS: tuple[type[Cost], ...] = (
     Curve,
     Event,
     Together,
+    BestOf,
 )
 """All that can be written down, read back and asked for by name, in the order of the help.
 
