@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 QUIET := -W "ignore:Full backward hook is firing when gradients are computed:UserWarning"
 export PYTHONHASHSEED := 0
 
-.PHONY: demo test test-all test-integrations check bench experiments figures clean
+.PHONY: demo test test-all test-integrations check bench experiments figures docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/dosimeter demo
@@ -52,6 +52,11 @@ figures: $(VENV)/experiments.stamp
 	$(BIN)/python -m experiments.published_runs.plot
 	$(BIN)/python -m experiments.adaptive_filter.plot
 	$(BIN)/python -m experiments.fine_tuning.plot
+
+# Links are checked: a page or an anchor that is not there fails the build. Search needs a server.
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "read them with: $(BIN)/python -m http.server --directory build/site 8000"
 
 clean:
 	rm -rf $(VENV) .venvs

@@ -28,13 +28,20 @@ def test_adaptive_queries_end_with_a_picture(tmp_path):
     assert (tmp_path / "demo.png").stat().st_size > 10_000
 
 
-def test_the_picture_of_the_curve_rule_is_the_one_in_the_docs(tmp_path):
+@pytest.mark.parametrize(
+    ("script", "picture"),
+    [
+        ("curve_rule_figure.py", "curve-rule.svg"),
+        ("burn_down_figure.py", "images/burn-down.svg"),
+    ],
+)
+def test_the_pictures_are_those_in_the_docs(script, picture, tmp_path):
     """To the byte, with the matplotlib that the project pins."""
-    run("curve_rule_figure.py", "fresh.svg", cwd=tmp_path)
+    run(script, "fresh.svg", cwd=tmp_path)
     fresh = (tmp_path / "fresh.svg").read_bytes()
     assert b"<svg" in fresh
     pinned = re.search(r"^matplotlib==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     if importlib.metadata.version("matplotlib") != pinned[1]:
         pytest.skip("another matplotlib draws the same with other bytes")
-    kept = (ROOT / "docs" / "curve-rule.svg").read_bytes()
+    kept = (ROOT / "docs" / picture).read_bytes()
     assert hashlib.sha256(fresh).hexdigest() == hashlib.sha256(kept).hexdigest()

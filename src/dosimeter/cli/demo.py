@@ -20,8 +20,8 @@ def demo(
     """Train on digits privately in four ways, and write a report.
 
     From the same guess of the noise: fixed under a filter, adaptive under the same filter, and
-    stopped early with an odometer; beside them noise tuned with hindsight. Takes less than two
-    minutes; needs the extra torch.
+    stopped early with an odometer; beside them noise tuned with hindsight. Takes a little over
+    a minute on a quiet machine; needs the extra torch.
 
     \b
     Example:

@@ -144,7 +144,8 @@ def conclusion(results: dict[Way, list[History]]) -> str:
         f"In short, from the same guess of the noise: fixed {_mean(fixed)}, adaptive "
         f"{_mean(adaptive)}; stopped early {_mean(stopped)} for epsilon {_spent(stopped)}.\n"
         f"Noise tuned with hindsight got {_mean(tuned)}, and the search for it was not paid for.\n"
-        f"No filter passed its limit of {exact(EPSILON)}."
+        "Means less than about a point apart say nothing with so few runs. What is certain: "
+        f"no filter passed its limit of {exact(EPSILON)}, whatever its run decided."
     )
 
 
