@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from dosimeter.service import Grant, Office, make_app
+from dosimeter.service.patience import Patience
 
 PROGRAM = [sys.executable, "-c", "from dosimeter.cli import main; main()"]
 
@@ -39,7 +40,8 @@ def running(url: str, **options: object) -> Iterator[Running]:
     with Office(url) as office:
         made: list[uvicorn.Server] = []
         app = make_app(office, ending=lambda: made[0].should_exit, **options)
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
+        config = uvicorn.Config(app, port=0, log_config=None, lifespan="off", http=Patience)
+        server = uvicorn.Server(config)
         made.append(server)
         thread = threading.Thread(target=server.run)
         thread.start()

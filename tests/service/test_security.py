@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import logging
+import pathlib
+import re
 import socket
 import sqlite3
 import time
@@ -14,9 +16,11 @@ import pytest
 from dosimeter.ledger import LedgerUnavailable
 from dosimeter.service import Grant, Office
 from dosimeter.service.logs import Lines
+from dosimeter.service.patience import Patience
 from service.servers import running
 
 QUERY = {"kind": "gaussian", "noise_multiplier": 20.0}
+DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
 TAKES_NAME = ["statement", "share", "guarantee", "history", "export"]
 HOSTILE = [
     "'; DROP TABLE dosimeter_budgets; --",
@@ -198,6 +202,38 @@ def test_bodies_that_are_too_large_or_too_slow_are_refused(url):
         assert sent(head + b"Content-Length: 10\r\n\r\n{", pause=0.5) == "408"
 
 
+def test_heads_that_are_too_slow_are_hung_up_on(url, monkeypatch):
+    monkeypatch.setattr(Patience, "slowest_head", 0.3)
+    with running(url) as service:
+        host, port = service.address.removeprefix("http://").split(":")
+        begun, whole = b"GET /health HTTP/1.1\r\nHost: x\r\n", b"Connection: keep-alive\r\n\r\n"
+        for first in (b"", begun + whole):
+            with socket.create_connection((host, int(port)), timeout=20) as line:
+                if first:
+                    line.sendall(first)
+                    assert b"200 OK" in line.recv(10_000)
+                for piece in (begun, b"X-Slow: 1\r\n"):
+                    line.sendall(piece)
+                    time.sleep(0.05)
+                assert line.recv(100) == b""
+
+
+def test_metrics_need_a_token_and_keep_to_its_scope(client, bearer):
+    assert client.get("/metrics").status_code == 401
+    spender = {**bearer("spender:*"), "Idempotency-Key": "k"}
+    for count in (1, 10**6):
+        body = {"costs": {"patients": QUERY}, "count": count}
+        client.post("/v1/spend", json=body, headers={**spender, "Idempotency-Key": str(count)})
+    told = client.get("/metrics", headers=spender).text
+    assert "dosimeter_spends_total 1.0" in told
+    assert "dosimeter_refusals_total 1.0" in told
+    assert 'dosimeter_budget_remaining{budget="patients"} 2.7' in told
+    assert 'route="/v1/spend",status="409"' in told
+    less = client.get("/metrics", headers=bearer("reader:visits/*")).text
+    assert "patients" not in less
+    assert 'budget="visits/2026-01"' in less
+
+
 def test_wrong_tokens_wear_nobody_down(client, bearer):
     valid = bearer("reader:*")
     wrong = {"Authorization": "Bearer dsm_000000000000_x"}
@@ -273,6 +309,17 @@ def test_what_a_database_says_of_itself_stays_inside(client, bearer, office, mon
     done = client.get("/v1/statement?name=patients", headers=bearer("reader:*"))
     assert done.status_code == 500
     assert "division" not in done.text
+
+
+def test_what_deploys_the_service_gives_options_that_it_has():
+    from typer.main import get_command
+
+    from dosimeter.cli.app import app
+
+    known = {name for option in get_command(app).commands["serve"].params for name in option.opts}
+    for file in ("dosimeter.service", "Containerfile"):
+        text = (DEPLOY / file).read_text()
+        assert set(re.findall(r"--[a-z-]+", text.split("serve", 1)[1])) <= known, file
 
 
 def test_the_first_token_is_made_once(url):

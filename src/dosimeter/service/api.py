@@ -100,10 +100,12 @@ async def create(who: Who, at: At, ask: asks.Creation) -> Any:
 
 
 @routes.post("/spend", summary="Spend before the data are touched")
-async def spend(who: Who, at: At, ask: asks.Spend, key: Key) -> Any:
-    """The receipts by budget; a refusal (409 LedgerRefusal) changes nothing."""
+async def spend(request: Request, who: Who, at: At, ask: asks.Spend, key: Key) -> Any:
+    """The receipts by budget; a refusal (409 LedgerRefusal) spends nothing."""
     work = partial(at.office.spend, who, ask.priced(), ask.count, key=key, purpose=ask.purpose)
-    return to_wire(await at.write(list(ask.costs), work))
+    receipts = to_wire(await at.write(list(ask.costs), work))
+    request.app.state.metrics.spends.inc()
+    return receipts
 
 
 @routes.post("/price", summary="What a spend would take and leave")

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 
 from dosimeter import __version__
 from dosimeter.errors import DosimeterError
-from dosimeter.ledger import LedgerUnavailable
-from dosimeter.service import api, events, pages
+from dosimeter.ledger import LedgerRefusal, LedgerUnavailable
+from dosimeter.service import api, events, metrics, pages
 from dosimeter.service.door import Door
 from dosimeter.service.faults import FAILED, headers, said, status
 from dosimeter.service.guard import Guard
@@ -58,7 +58,8 @@ def make_app(
     app.state.desk = api.Desk(office, Door(office.tokens, rate=rate))
     app.state.https = https
     app.state.watch = events.Watch(ending)
-    for part in (api, pages, events):
+    app.state.metrics = metrics.Metrics()
+    for part in (api, pages, events, metrics):
         app.include_router(part.routes)
     app.add_api_route("/health", _health, include_in_schema=False)
     for kind in (DosimeterError, ValueError, TypeError):
@@ -67,7 +68,7 @@ def make_app(
     app.add_exception_handler(RequestValidationError, _wrong_values)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(Exception, _failed)
-    return Guard(app, https=https, **limits)
+    return Guard(app, https=https, seen=app.state.metrics.seen, **limits)
 
 
 async def _health(request: Request) -> JSONResponse:
@@ -83,6 +84,8 @@ async def _health(request: Request) -> JSONResponse:
 async def _told(request: Request, error: Exception) -> Response:
     if isinstance(error, LedgerUnavailable):
         log.error("unavailable", extra={"fields": {"error": str(error)}})
+    if isinstance(error, LedgerRefusal):
+        request.app.state.metrics.refusals.inc()
     page = pages.problem(request, error)
     if page is not None:
         return page

@@ -12,6 +12,7 @@ import uvicorn
 from dosimeter.service import logs
 from dosimeter.service.app import RATE, make_app
 from dosimeter.service.office import Office
+from dosimeter.service.patience import Patience
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LAST_REQUESTS = 20
@@ -80,6 +81,7 @@ def serve(
             app,
             host=listening.host,
             port=listening.port,
+            http=Patience,
             log_config=None,
             access_log=False,
             server_header=False,
