@@ -13,12 +13,12 @@ import tomllib
 
 import pytest
 
+from blocks import blocks
 from service.servers import free_port
 
 ROOT = pathlib.Path(__file__).parent.parent
 INTEGRATIONS = sorted((ROOT / "docs" / "integrations").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *INTEGRATIONS]
-BLOCK = re.compile(r"```(\w+)\n(.*?)```(?:\s*```text\n(.*?)```)?", re.DOTALL)
 SHELLS = ("bash", "sh", "console")
 
 EXEMPT = {
@@ -42,12 +42,6 @@ SLOW = (
     "dosimeter attack noise",
 )
 """Commands that take long; pages with one of them are run with the slow tests."""
-
-
-def blocks(page, *languages):
-    """The code of a page, and what it is said to print."""
-    found = BLOCK.findall(page.read_text(encoding="utf-8"))
-    return [(code, said) for language, code, said in found if language in languages]
 
 
 def pages_with_commands():

@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-from test_docs import blocks
+from blocks import blocks
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
