@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -48,7 +49,7 @@ class TestWalk:
     def test_from_the_first_spend_to_the_close(self, database: Path) -> None:
         assert "entry 1" in run(*SPEND, "--purpose", "mean age").output
         shown = run("show", "patients").output
-        assert re.search(r"█+░+ 25\.8%", shown)
+        assert re.search(r"█+░+ 5\.6 %", shown)
         assert "affordable  17 more of Gaussian(noise_multiplier=20.0)" in shown
         table = run("history", "patients").output
         assert "gaussian 20" in table
@@ -63,15 +64,15 @@ class TestWalk:
             assert ledger.verify("patients").ok
 
     def test_programs_read_json(self) -> None:
-        receipt = json.loads(run(*SPEND, "--count", "2", "--json").output)
+        (receipt,) = json.loads(run(*SPEND, "--count", "2", "--json").output)
         assert (receipt["sequence"], receipt["count"], receipt["replayed"]) == (1, 2, False)
         (listed,) = json.loads(run("list", "--json").output)
         shown = json.loads(run("show", "patients", "--json").output)
         assert listed["epsilon"] == shown["epsilon"] == receipt["epsilon"]
         assert shown["last_cost"] == {"kind": "gaussian", "noise_multiplier": 20.0}
-        lines = run("history", "patients", "--json").output.splitlines()
-        assert [json.loads(line)["kind"] for line in lines] == ["open", "spend"]
-        assert json.loads(run("verify", "patients", "--json").output)["ok"] is True
+        entries = json.loads(run("history", "patients", "--json").output)
+        assert [entry["kind"] for entry in entries] == ["open", "spend"]
+        assert [one["ok"] for one in json.loads(run("verify", "--json").output)] == [True]
 
     def test_a_refusal_is_not_a_crash_spends_nothing_and_is_noted(self) -> None:
         refused = run(*SPEND, "--count", "1000", code=ExitCode.REFUSED)
@@ -91,7 +92,7 @@ class TestWalk:
     def test_several_budgets_or_none(self) -> None:
         run("create", "day", "--epsilon", "0.3", "--delta", "1e-6", "--block", "1", "--block", "2")
         both = ["spend", "day/1", "day/2", "--gaussian", "20"]
-        assert len(run(*both, "--json").output.splitlines()) == 2
+        assert len(json.loads(run(*both, "--json").output)) == 2
         run(*both, code=ExitCode.REFUSED)
         run("spend", "day/1", "nobody", "--gaussian", "50", code=ExitCode.WRONG_NAME)
 
@@ -151,7 +152,7 @@ class TestCosts:
     def test_each_is_what_it_says(self, option: str, value: str, cost: dm.Cost) -> None:
         run("create", "b", "--odometer", "--delta", "1e-6", "--approx-delta", "1e-6")
         run("spend", "b", option, value)
-        line = json.loads(run("history", "b", "--last", "1", "--json").output)
+        (line,) = json.loads(run("history", "b", "--last", "1", "--json").output)
         from dosimeter.rdp.plain import from_plain
 
         assert from_plain(line["cost"]) == cost
@@ -272,21 +273,19 @@ def test_a_bar_is_full_only_when_nothing_is_left(spent: float, filled: int) -> N
     assert bar(spent, 1.0, width=10) == "█" * filled + "░" * (10 - filled)
 
 
-def test_what_is_spent_is_said_rounded_up_and_what_is_left_down() -> None:
+def test_what_is_spent_is_said_rounded_up() -> None:
     run("create", "p", "--epsilon", "3.00000049", "--delta", "1.0000004e-6")
     receipt = run("spend", "p", "--gaussian", "17").output
     shown = json.loads(run("show", "p", "--json").output)
-    spent, left = shown["epsilon"], shown["remaining"]
+    spent = shown["epsilon"]
     assert float(receipt.split("epsilon ")[1]) >= spent
     row = run("list").output.splitlines()[1].split()
     assert float(row[1]) >= spent
-    assert (row[2], row[4]) == ("3.00000049", "1.0000004e-06")
+    assert (row[2], row[3]) == ("3.00000049", "1.0000004e-06")
     assert float(run("history", "p").output.splitlines()[2].split()[7]) >= spent
     said = run("show", "p").output
-    one, other = re.findall(r"([\d.]+) of 3\.00000049, ([\d.]+) left", said)[0]
-    assert float(one) >= spent
-    assert float(other) <= left
-    assert float(re.findall(r"([\d.]+)%", said)[0]) / 100 >= spent / 3.00000049
+    assert float(re.findall(r"epsilon ([\d.]+) of 3\.00000049", said)[0]) >= spent
+    assert float(re.findall(r"([\d.]+) %", said)[0]) / 100 >= shown["spent_share"]
 
 
 def test_the_formal_guarantee_is_short_for_people_and_whole_for_programs() -> None:
@@ -358,3 +357,33 @@ def test_a_name_cannot_pass_for_something_else(name: str) -> None:
         assert "\u202e" not in said
     assert verified.startswith(repr(name))
     assert verified.count("\n") == 1
+
+
+def test_the_bar_shows_what_adds_up_and_a_refusal_is_not_the_last_cost() -> None:
+    run("create", "p", "--epsilon", "1", "--delta", "1e-6")
+    run("spend", "p", "--gaussian", "20")
+    run("spend", "p", "--gaussian", "0.1", code=ExitCode.REFUSED)
+    said = run("show", "p").output
+    assert "5.6 %" in said
+    assert "epsilon 0.258 of 1" in said
+    assert "17 more of Gaussian(noise_multiplier=20.0)" in said
+
+
+def test_a_wrong_name_says_that_nothing_was_spent() -> None:
+    run("create", "patients", "--epsilon", "1", "--delta", "1e-6")
+    told = run("spend", "patient", "--gaussian", "20", code=ExitCode.WRONG_NAME).stderr
+    assert "nothing was spent; did you mean 'patients'?" in told
+
+
+def test_a_shell_completes_the_names_of_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from dosimeter.cli.database import complete_budgets
+
+    for name in ("patients", "payments", "visits"):
+        run("create", name, "--epsilon", "1", "--delta", "1e-6")
+    typed: Any = SimpleNamespace(params={})
+    assert complete_budgets(typed, "pa") == ["patients", "payments"]
+    typed.params["db"] = "sqlite:///nowhere.db"
+    assert complete_budgets(typed, "") == []
+    assert not Path("nowhere.db").exists()

@@ -37,7 +37,7 @@ CASES = [
     ("budget show", 2, "missing argument 'name'"),
     (PLAN, 2, "one of --noise-multiplier and --steps, got neither"),
     ("compare --delta 1e-6 --steps 3", 2, "both --noise-multiplier and --steps"),
-    ("budget spend patients", 2, "--zcdp, --cost, got none"),
+    ("budget spend patients", 2, "--cost, got none"),
     ("budget spend patients --gaussian 1 --pure 1", 2, "--cost, got --gaussian, --pure"),
     ("budget create x --delta 1e-6", 2, "either --epsilon or --odometer, got neither"),
     ("budget create x --odometer --delta 1e-6 --block a", 2, "--block must come with --epsilon"),
@@ -88,7 +88,7 @@ CASES = [
     ("budget history patients --last 0", 2, "'--last' must be greater than or equal to 1"),
     # names and files
     ("budget show nobody", 4, "got 'nobody'; dosimeter budget list shows those there are"),
-    ("budget show patient", 4, "got 'patient'; did you mean 'patients'?"),
+    ("budget show patient", 4, "got 'patient'; nothing was spent; did you mean 'patients'?"),
     ("budget spend patiens --gaussian 20", 4, "did you mean 'patients'?"),
     (
         "budget spend clicks --gaussian 20",
@@ -210,6 +210,16 @@ def test_plan_for_programs():
     assert steps["filter"] < steps["filter with a menu"] <= steps["PLD, fixed beforehand"]
 
 
+def test_a_plan_in_which_nothing_fits_says_what_would():
+    words = "plan --epsilon 0.1 --delta 1e-6 --noise-multiplier".split()
+    done = CliRunner().invoke(app, [*words, "1"])
+    assert done.exit_code == 3
+    noise = float(done.stderr.rsplit(" ", 1)[1])
+    assert dm.Filter(0.1, 1e-6).admits(dm.Gaussian(noise))
+    assert not dm.Filter(0.1, 1e-6).admits(dm.Gaussian(noise * 0.99))
+    assert CliRunner().invoke(app, [*words, str(noise)]).exit_code == 0
+
+
 def test_plan_says_which_gate_needs_which_noise():
     """The noise of a menu is refused by a filter without one, and by a ledger."""
     words = [*PLAN.split(), "--steps", "10"]
@@ -228,7 +238,7 @@ def test_plan_says_which_gate_needs_which_noise():
 
 
 def test_attack_for_programs():
-    lines = CliRunner().invoke(app, ["attack", "--json"]).stdout.splitlines()
-    holds = {row["rule"]: row["holds"] for row in map(json.loads, lines)}
+    rows = json.loads(CliRunner().invoke(app, ["attack", "--json"]).stdout)
+    holds = {row["rule"]: row["holds"] for row in rows}
     assert holds["curve rule, tight conversion"] is False
     assert holds["dosimeter.Filter, equal weights"] is True

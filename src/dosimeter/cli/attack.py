@@ -47,8 +47,8 @@ def attack(context: typer.Context, as_json: Json = False) -> None:
             worst = max(one.tail if measure == "tail" else one.hockey_stick for one in reached)
             rows.append((name, measure, worst))
     if as_json:
-        for name, measure, worst in rows:
-            print_json(
+        print_json(
+            [
                 {
                     "rule": name,
                     "measure": measure,
@@ -57,7 +57,9 @@ def attack(context: typer.Context, as_json: Json = False) -> None:
                     "reached": worst,
                     "holds": worst <= examples.DELTA,
                 }
-            )
+                for name, measure, worst in rows
+            ]
+        )
     else:
         _print(rows, examples.EPSILON, examples.DELTA)
 
@@ -81,12 +83,17 @@ def noise(as_json: Json = False) -> None:
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         from dosimeter.attack import noise, steps
 
+        results = []
         for name, take in (("torch.normal", steps.plain_step), ("Dosimeter", steps.engine_step)):
             step, began = take(), time.perf_counter()
             attempt = noise.attack(step.view)
             result = _result(name, step, attempt, time.perf_counter() - began)
             result["epsilon"] = steps.epsilon(_DELTA)
-            print_json(result) if as_json else _tell(result)
+            results.append(result)
+            if not as_json:
+                _tell(result)
+        if as_json:
+            print_json(results)
 
 
 def _result(name: str, step: Step, attempt: Attempt, seconds: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
-from dosimeter.cli.database import DEFAULT_DB, Db, opened
+from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, opened
 from dosimeter.cli.outcome import EXIT_CODES, Command, ExitCode, print_json
 
 app = typer.Typer(
@@ -30,7 +30,7 @@ Example:
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Name = Annotated[str, typer.Argument(help="Name of the budget.")]
+Name = Annotated[str, typer.Argument(help="Name of the budget.", autocompletion=complete_budgets)]
 Neighbouring = Annotated[
     str, typer.Option(metavar="WORDS", help="Or 'replace one record', 'add/remove one user'.")
 ]
@@ -151,19 +151,21 @@ def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
     with opened(db) as ledger:
         budget = ledger[name]
         statement = budget.statement()
-        last = next((e for e in reversed(budget.history()) if e.cost is not None), None)
+        spent = [entry for entry in budget.history() if entry.cost and entry.kind != "refuse"]
+        last = spent[-1] if spent else None
         affordable = None if last is None else budget.affordable(last.priced())
         if as_json:
             print_json(
                 {
                     **asdict(statement),
+                    "spent_share": budget.spent_share,
                     "guarantee": str(budget.guarantee()),
                     "last_cost": last and json.loads(last.cost or "null"),
                     "affordable": affordable,
                 }
             )
         else:
-            tables.print_statement(statement, str(budget.guarantee()))
+            tables.print_statement(statement, str(budget.guarantee()), budget.spent_share)
             if last is not None and statement.limit < math.inf:
                 typer.echo(f"affordable  {affordable:,} more of {last.priced()}")
 
@@ -171,7 +173,10 @@ def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
 @app.command(cls=CostCommand)
 def spend(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(help="Names; all are spent from, or none.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Names; all are spent from, or none.", autocompletion=complete_budgets),
+    ],
     count: Annotated[int, typer.Option(metavar="COUNT", help="How many runs.")] = 1,
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
@@ -194,11 +199,11 @@ def spend(
     with opened(db) as ledger:
         costs = dict.fromkeys(names, asked)
         receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
+        if as_json:
+            print_json([{**one._asdict(), "cost": str(one.cost)} for one in receipts.values()])
+            return
         for receipt in receipts.values():
-            if as_json:
-                print_json({**receipt._asdict(), "cost": str(receipt.cost)})
-            else:
-                tables.print_receipt(receipt)
+            tables.print_receipt(receipt)
 
 
 @app.command(cls=Command)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,12 +51,22 @@ def opened(db: str, *, make: bool = False) -> Iterator[Ledger]:
             raise
 
 
+def complete_budgets(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of budgets that begin as what was typed, for the shell; none if it cannot tell."""
+    url = str(ctx.params.get("db") or os.environ.get("DOSIMETER_DB") or DEFAULT_DB)
+    try:
+        with opened(url) as ledger:
+            return [name for name in ledger if name.startswith(incomplete)][:200]
+    except Exception:  # a prompt is no place for errors
+        return []
+
+
 def _known(name: str, ledger: Ledger) -> str:
     """What to write instead of a name that no budget has."""
     names = list(ledger)
     close = nearest(name, names)
     if close:
-        return f"did you mean {close!r}?"
+        return f"nothing was spent; did you mean {close!r}?"
     shows = "list shows those there are" if names else "create makes the first one"
     return f"dosimeter budget {shows}"
 

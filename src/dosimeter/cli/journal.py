@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dosimeter.cli.budget import Json, Name
-from dosimeter.cli.database import DEFAULT_DB, Db, opened
+from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, opened
 from dosimeter.cli.outcome import ExitCode, print_json
 from dosimeter.cli.waiting import waiting
 from dosimeter.files import replaced
@@ -42,14 +42,19 @@ def history(
     with opened(db) as ledger:
         entries = ledger[name].history(last)
         if as_json:
-            for entry in entries:
-                print_json({**entry._asdict(), "cost": json.loads(entry.cost or "null")})
+            costs = [json.loads(entry.cost or "null") for entry in entries]
+            print_json(
+                [{**entry._asdict(), "cost": c} for entry, c in zip(entries, costs, strict=True)]
+            )
         else:
             tables.print_entries(entries)
 
 
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Names; all by default.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names; all by default.", autocompletion=complete_budgets),
+    ] = None,
     receipt: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Receipts that spend --json printed; all must be there."),
@@ -87,10 +92,10 @@ def verify(
                     wrong = "it is not the one that the receipt is for"
                     checked = replace(checked, problem=wrong, sequence=sequence)
             found.append(checked)
-            if as_json:
-                print_json({**asdict(checked), "ok": checked.ok, "memory": None})
-            else:
+            if not as_json:
                 typer.echo(str(checked), err=not checked.ok)
+    if as_json:
+        print_json([{**asdict(one), "ok": one.ok, "memory": None} for one in found])
     if remember is not None:
         remembered |= {one.budget: one.memory for one in found if one.ok}
         replaced(remember, lambda part: part.write_text(json.dumps(remembered), encoding="ascii"))
@@ -111,7 +116,8 @@ def _verified(ledger: Ledger, name: str, head: str | None, since: str) -> Verifi
 def _receipts(file: Path) -> list[tuple[str, int, str]]:
     """The budget, the sequence and the hash of each receipt in a file."""
     try:
-        read = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+        printed = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+        read = [one for made in printed for one in (made if isinstance(made, list) else [made])]
         return [(str(one["budget"]), int(one["sequence"]), str(one["hash"])) for one in read]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(

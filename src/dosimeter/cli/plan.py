@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli.outcome import print_json
+from dosimeter.cli.outcome import ExitCode, print_json
 
 if TYPE_CHECKING:
     from dosimeter.compare import Plan
@@ -60,6 +60,21 @@ def plan(
         _print_steps(made)
     else:
         _print_noise(made, sample_rate)
+    if made.steps == 0 and made.rows[1].steps == 0:
+        _refuse(made, sample_rate)
+
+
+def _refuse(made: Plan, sample_rate: float) -> None:
+    """Says what would be affordable where nothing is, and leaves with the code of a refusal."""
+    from dosimeter.accounting import Filter
+    from dosimeter.accounting.calibrate import least, mechanism
+    from dosimeter.rounding import exact
+
+    budget = Filter(made.epsilon, made.delta)
+    noise = least(lambda noise: budget.admits(mechanism(sample_rate, noise)))
+    way_out = "no noise is enough" if noise is None else f"one step fits at noise {exact(noise)}"
+    typer.echo(f"not one step fits into {_budget(made)}; {way_out}", err=True)
+    raise typer.Exit(ExitCode.REFUSED)
 
 
 def _plain(made: Plan) -> dict[str, object]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dosimeter.cli.costs import in_words
-from dosimeter.rounding import at_least, at_most, exact, shortened
+from dosimeter.rounding import at_most, exact, shortened
 
 if TYPE_CHECKING:
     from dosimeter.accounting.classic import Validity
@@ -34,14 +34,13 @@ def print_budgets(statements: list[Statement]) -> None:
     from dosimeter.ledger.records import shown
 
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "spent", "limit", "", "delta", "entries", "state"):
-        table.add_column(column, justify="left" if column in ("name", "", "state") else "right")
+    for column in ("name", "spent", "limit", "delta", "entries", "state"):
+        table.add_column(column, justify="left" if column in ("name", "state") else "right")
     for one in statements:
         table.add_row(
             _text(shown(one.name)),
             at_most(one.epsilon, padded=True),
             "none" if one.limit == math.inf else exact(one.limit),
-            "" if one.limit == math.inf else bar(one.epsilon, one.limit, 12),
             _delta(one),
             f"{one.entries:,}",
             "DAMAGED" if one.problem else "closed" if one.closed else "open",
@@ -49,15 +48,15 @@ def print_budgets(statements: list[Statement]) -> None:
     _console().print(table)
 
 
-def print_statement(one: Statement, guarantee: str) -> None:
-    """Everything about one budget but its journal."""
+def print_statement(one: Statement, guarantee: str, share: float) -> None:
+    """Everything about one budget but its journal; the bar shows the share that is used up."""
+    from dosimeter.accounting.burned import share_words
     from dosimeter.ledger.records import shown
 
     lines = [("budget", shown(one.name)), ("kind", one.kind + (", closed" if one.closed else ""))]
     if one.limit < math.inf:
-        spent, left = at_most(one.epsilon), at_least(one.remaining)
-        lines.append(("spent", f"{bar(one.epsilon, one.limit)} {_percent(one)}"))
-        lines.append(("", f"{spent} of {exact(one.limit)}, {left} left"))
+        lines.append(("used up", f"{bar(share, 1.0)} {share_words(share)}"))
+        lines.append(("spent", f"epsilon {at_most(one.epsilon)} of {exact(one.limit)}"))
     else:
         lines.append(("spent", f"epsilon {at_most(one.epsilon)}"))
     lines += [
@@ -142,12 +141,6 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     _console().print(table)
-
-
-def _percent(one: Statement) -> str:
-    """The share of the limit that is spent, rounded up."""
-    share = one.epsilon / one.limit
-    return f"{math.ceil(1000 * share) / 10:.1f}%" if share < math.inf else "∞"
 
 
 def _delta(one: Statement) -> str:

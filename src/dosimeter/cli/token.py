@@ -76,15 +76,18 @@ def list_tokens(
     """
     with _opened(db) as tokens:
         now = datetime.now(UTC).timestamp()
+        rows = []
         for token in tokens.listed():
             grants = [str(grant) for grant in token.grants]
             ends = datetime.fromtimestamp(token.expires, UTC).date().isoformat()
             over = "revoked" if token.revoked else "expired" if token.expires <= now else "valid"
-            if as_json:
-                row = dict(id=token.id, owner=token.owner, grants=grants, state=over, expires=ends)
-                print_json(row)
-            else:
+            rows.append(
+                dict(id=token.id, owner=token.owner, grants=grants, state=over, expires=ends)
+            )
+            if not as_json:
                 typer.echo(f"{token.id}  {over:8}until {ends}  {token.owner}  {' '.join(grants)}")
+        if as_json:
+            print_json(rows)
 
 
 @app.command(cls=Command)
