@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import os
 import pathlib
 import re
 import subprocess
@@ -45,3 +46,23 @@ def test_the_pictures_are_those_in_the_docs(script, picture, tmp_path):
         pytest.skip("another matplotlib draws the same with other bytes")
     kept = (ROOT / "docs" / picture).read_bytes()
     assert hashlib.sha256(fresh).hexdigest() == hashlib.sha256(kept).hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "own"), [([], 738), (["--shard"], 369)])
+def test_two_processes_share_a_budget_and_a_model(options, own, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    script = ROOT / "examples" / "torchrun.py"
+    out = subprocess.run(
+        [*command, str(script), *options],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    ).stdout
+    steps, paid, numbers = re.search(r"(\d+) steps, (\d+) paid, (\d+) numbers", out).groups()
+    assert int(steps) == int(paid) > 0
+    assert int(numbers) == own
+    assert "(2.0, 1e-05)-DP" in out
