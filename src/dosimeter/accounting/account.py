@@ -245,7 +245,8 @@ class Account:
         """The cost as the menu knows it, the count, and its place on the menu if it has one."""
         count = arguments.count("count", count)
         terms = self.terms
-        if getattr(cost, "neighbours", None) is not terms.neighbours:
+        # A class of costs has the relation of its instances.
+        if isinstance(cost, type) or getattr(cost, "neighbours", None) is not terms.neighbours:
             charge(cost, count, terms.mixture.orders)  # says so if it is no cost
             terms.require_relation(cost)
         if terms.menu is None:
