@@ -17,7 +17,7 @@ from benchmarks.measure import Result, Table
 
 HERE = pathlib.Path(__file__).parent
 PACKAGES = (
-    *("dosimeter", "numpy", "scipy", "dp-accounting", "opacus", "torch", "sqlalchemy"),
+    *("dosimeter", "numpy", "scipy", "dp-accounting", "opacus", "torch", "psycopg"),
     *("opendp", "autodp"),
 )
 SUITES: dict[str, Callable[[], Sequence[Result | Table]]] = {

@@ -234,7 +234,7 @@ class TestEnds:
             "from dosimeter.cli import main\n"
             "try:\n    main()\n"
             "finally:\n"
-            "    heavy = {'sqlalchemy', 'numpy', 'torch', 'rich'} & set(sys.modules)\n"
+            "    heavy = {'sqlite3', 'psycopg', 'numpy', 'torch', 'rich'} & set(sys.modules)\n"
             "    assert not heavy, heavy"
         )
         for arguments in (["--help"], ["--version"], ["budget", "--help"]):
@@ -244,17 +244,17 @@ class TestEnds:
             assert done.stdout
 
     def test_without_the_extra_it_says_what_to_install(self) -> None:
-        program = "import sys; sys.modules['sqlalchemy'] = None\n"
+        program = "import sys; sys.modules['psycopg'] = None\n"
         program += "from dosimeter.cli import main; main()"
         done = subprocess.run(
-            [sys.executable, "-c", program, "budget", "list"],
+            [sys.executable, "-c", program, "budget", "list", "--db", "postgresql://x@/x"],
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == ExitCode.USAGE
         assert done.stderr == (
-            "error: this command needs sqlalchemy, which is not installed; "
+            "error: this command needs psycopg, which is not installed; "
             "pip install '.[ledger]' in a clone of dosimeter\n"
         )
 

@@ -168,7 +168,7 @@ def test_one_line_and_a_code(line, code, way_out, folder):
         ("cryptography", "demo", "'.[torch]'"),
         ("sklearn", "demo", "'.[torch]'"),
         ("matplotlib", f"{COMPARE} --plot x.svg", "'.[plot]'"),
-        ("sqlalchemy", "budget list", "'.[ledger]'"),
+        ("psycopg", "budget list --db postgresql://x@/x", "'.[ledger]'"),
         ("rich", "attack", "'.[cli]'"),
     ],
 )

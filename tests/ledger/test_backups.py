@@ -162,8 +162,8 @@ def test_a_file_replaced_while_it_is_opened_is_noticed(tmp_path, monkeypatch):
     with Ledger.open(f"sqlite:///{path}") as client:
         budget = client["b"]
         client.disconnect()
-        engine = client._desk.store._engine
-        connect = engine.raw_connection
+        store = client._desk.store
+        connect = store.connect
 
         def replaced():
             made = connect()
@@ -175,7 +175,7 @@ def test_a_file_replaced_while_it_is_opened_is_noticed(tmp_path, monkeypatch):
                         os.unlink(f"{path}{end}")
             return made
 
-        monkeypatch.setattr(engine, "raw_connection", replaced)
+        monkeypatch.setattr(store, "connect", replaced)
         with pytest.raises(ConnectionLost) as lost:
             budget.spend(COST)
         assert lost.value.outcome_unknown

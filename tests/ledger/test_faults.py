@@ -16,7 +16,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, event
 
 import dosimeter as dm
 from dosimeter.ledger import (
@@ -26,6 +25,7 @@ from dosimeter.ledger import (
     LedgerUnavailable,
     SchemaTooNew,
 )
+from dosimeter.ledger.stores.sqlite import SqliteStore
 from ledger import raw
 from ledger.servers import Postgres
 
@@ -77,17 +77,18 @@ class TestFullDisk:
             assert ledger["b"].statement().entries == acknowledged + 3
             assert ledger.verify("b").ok
 
-    def test_sqlite_with_a_quota(self, tmp_path: Path) -> None:
+    def test_sqlite_with_a_quota(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         url = f"sqlite:///{tmp_path}/b.db"
+        connect = SqliteStore.connect
 
-        def limit(connection: sqlite3.Connection, _: object) -> None:
+        def limited(store: SqliteStore) -> sqlite3.Connection:
+            connection: sqlite3.Connection = connect(store)
             connection.execute("PRAGMA max_page_count = 200")
+            return connection
 
-        event.listen(Engine, "connect", limit)
-        try:
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteStore, "connect", limited)
             acknowledged = self.spend_until_full(url)
-        finally:
-            event.remove(Engine, "connect", limit)
         self.go_on(url, acknowledged)
 
     def test_sqlite_on_a_small_disk(self, small_disk: Path, tmp_path: Path) -> None:
@@ -313,7 +314,7 @@ class TestOpening:
 
     def test_a_commit_is_durable_on_both_stores(self, url: str, ledger: Ledger) -> None:
         seen = []
-        connection = ledger._desk.store._engine.raw_connection()
+        connection = ledger._desk.store.connect()
         cursor = connection.cursor()
         if url.startswith("sqlite"):
             for pragma in ("journal_mode", "synchronous"):

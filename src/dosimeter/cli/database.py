@@ -33,11 +33,9 @@ def opened(db: str, *, make: bool = False) -> Iterator[Ledger]:
     """The ledger; a file that is not there is made only where budgets are put in."""
     from dosimeter.ledger import BudgetClosed, BudgetNotFound, Ledger
 
-    if make:
-        _require_three_slashes(db)
-    else:
+    if not make:
         require_there(db, "--db")
-    with Ledger.open(db) as ledger:
+    with Ledger.open(db, make=make) as ledger:
         try:
             yield ledger
         except BudgetNotFound as error:
@@ -79,28 +77,11 @@ def require_there(db: str, option: str) -> None:
         option: What it is named by.
     """
     from dosimeter.ledger import LedgerUnavailable
+    from dosimeter.ledger.stores import placed
 
-    _require_three_slashes(db)
-    file = _file(db)
-    if file is not None and not file.exists():
+    file = placed(db).file
+    if file and not Path(file).exists():
         raise LedgerUnavailable(
-            f"database must exist, got {str(file)!r}; name it by {option} or DOSIMETER_DB, or make "
+            f"database must exist, got {file!r}; name it by {option} or DOSIMETER_DB, or make "
             "one with dosimeter budget create"
         )
-
-
-def _require_three_slashes(db: str) -> None:
-    scheme, found, rest = db.partition(":/")
-    path = rest.lstrip("/")
-    if scheme.startswith("sqlite") and found and path and not rest.startswith("//"):
-        raise ValueError(
-            f"database must have three slashes before its path, got {db!r}; write {scheme}:///{path}"
-        )
-
-
-def _file(db: str) -> Path | None:
-    """The SQLite file that a URL names, if it names one."""
-    if "://" not in db:
-        return Path(db)
-    name = db.partition(":///")[2].partition("?")[0]
-    return Path(name) if db.startswith("sqlite") and name not in ("", ":memory:") else None

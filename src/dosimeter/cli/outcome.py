@@ -38,7 +38,6 @@ EXIT_CODES = """Exit codes: 0 done; 1 something unexpected; 2 wrong usage or val
 is taken; 5 the journal, or an audit, does not verify; 6 the database cannot be used now."""
 
 _EXTRAS = {
-    "sqlalchemy": "ledger",
     "psycopg": "ledger",
     "torch": "torch",
     "opacus": "torch",

@@ -222,8 +222,14 @@ class Desk:
 
     def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
         kept: Kept = []
-        with self.store.writing() as transaction:
-            result = work(transaction, kept)
+        transaction = self.store.writing()
+        try:
+            with transaction:
+                result = work(transaction, kept)
+        except BaseException:
+            # An interrupt may have come while it was being rolled back.
+            transaction.end()
+            raise
         for balance, account in kept:
             self._live.keep(balance, account)
         return result

@@ -61,6 +61,7 @@ class Ledger:
         token: str | None = None,
         timeout: float = 30.0,
         clock: Clock = wall_clock,
+        make: bool = True,
     ) -> Ledger:
         """The ledger at a URL, made or migrated as need be.
 
@@ -68,12 +69,14 @@ class Ledger:
             url: `sqlite:///budgets.db` for one machine, `postgresql://user@host/db` for a
                 team, `https://host` for a budget service; a plain path is an SQLite file.
             token: What a service has issued; DOSIMETER_TOKEN in the environment by default.
-            timeout: Seconds to wait for a lock, or for a service, before giving up.
+            timeout: Seconds to wait for a lock, or for any answer, before giving up.
             clock: What the entries' times are read from; their order is not.
+            make: Whether a ledger is made where there is none; else such a database is left as
+                it is.
 
         Raises:
             SchemaTooNew: A newer release wrote this database.
-            LedgerUnavailable: The database cannot be reached.
+            LedgerUnavailable: The database cannot be reached, or holds no ledger.
         """
         if isinstance(url, str) and url.startswith(("http://", "https://")):
             from dosimeter.ledger.courier import Courier
@@ -84,7 +87,7 @@ class Ledger:
             )
         if token is not None:
             raise ValueError("token must come with the URL of a service, https://…")
-        return cls(Desk(open_store(url, timeout), clock))
+        return cls(Desk(open_store(url, timeout, make=make), clock))
 
     def create(
         self,

@@ -8,6 +8,7 @@ a budget that no longer holds it has lost spends.
 
 from __future__ import annotations
 
+import os
 import threading
 
 from dosimeter.accounting import Account
@@ -23,6 +24,7 @@ class LiveAccounts:
         self._kept: dict[str, tuple[Balance, Account]] = {}
         self._seen: dict[str, Seen] = {}
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def latest(self, name: str) -> tuple[Balance, Account] | None:
         """What is kept for a budget; its balance was checked when it was."""
@@ -30,6 +32,9 @@ class LiveAccounts:
 
     def keep(self, balance: Balance, account: Account) -> None:
         """Keeps an account that is recorded."""
+        if self._process != os.getpid():
+            # Another thread may have held it when this process was forked.
+            self._lock, self._process = threading.Lock(), os.getpid()
         with self._lock:
             if balance.sequence < self.seen(balance.name)[0]:
                 return  # another thread has gone on

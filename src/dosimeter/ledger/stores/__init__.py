@@ -3,35 +3,27 @@
 
 from __future__ import annotations
 
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
-
 from dosimeter import arguments
 from dosimeter.ledger.stores.base import Store, Transaction
-from dosimeter.ledger.stores.postgresql import PostgresqlStore
-from dosimeter.ledger.stores.sqlite import SqliteStore
+from dosimeter.ledger.stores.url import Place, placed
 
-__all__ = ["PostgresqlStore", "SqliteStore", "Store", "Transaction", "open_store"]
+__all__ = ["Place", "Store", "Transaction", "open_store", "placed"]
 
 
-def open_store(url: str, timeout: float) -> Store:
-    """The store at a URL, its tables made or brought up to date."""
-    if not isinstance(url, str):
-        raise TypeError(f"url must be text such as 'sqlite:///budgets.db', got {url!r}")
-    seconds = arguments.positive("timeout", timeout)
+def open_store(url: str, timeout: float, *, make: bool = True) -> Store:
+    """The store at a URL, its tables made, if they may be, or brought up to date."""
+    place, seconds = placed(url), arguments.positive("timeout", timeout)
+    store: Store
+    if place.backend == "sqlite":
+        from dosimeter.ledger.stores.sqlite import SqliteStore
+
+        store = SqliteStore(place, seconds)
+    else:
+        from dosimeter.ledger.stores.postgresql import PostgresqlStore
+
+        store = PostgresqlStore(place, seconds)
     try:
-        parsed = make_url(url if "://" in url else f"sqlite:///{url}")
-    except ArgumentError:
-        raise ValueError("url must be a database URL or the path of a file") from None
-    match parsed.get_backend_name():
-        case "sqlite":
-            store: Store = SqliteStore(parsed, seconds)
-        case "postgresql" | "postgres":
-            store = PostgresqlStore(parsed, seconds)
-        case other:
-            raise ValueError(f"url must begin with sqlite:// or postgresql://, got {other!r}")
-    try:
-        store.migrate()
+        store.migrate(make=make)
     except BaseException:
         store.dispose()
         raise

@@ -18,17 +18,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
-
-from dosimeter.ledger.stores import schema
+from dosimeter.ledger.stores import forks, schema
 from dosimeter.ledger.stores.errors import (
     ConnectionLost,
     LedgerError,
     LedgerUnavailable,
     SchemaTooNew,
 )
-from dosimeter.ledger.stores.migrations import MIGRATIONS
+from dosimeter.ledger.stores.migrations import MIGRATIONS, Migration
 
 
 class UniqueViolation(LedgerError):
@@ -51,29 +48,48 @@ class Transaction:
     def __init__(self, store: Store, begin: str | None) -> None:
         self._store = store
         self._begin = begin
+        self._entered = self._open = False
 
     def __enter__(self) -> Transaction:
-        self._link = self._store.link()
-        self._cursor = self._link.cursor
-        if self._begin is not None:
-            try:
+        try:
+            self._entered = True
+            forks.enter()
+            self._link = self._store.link()
+            self._cursor = self._link.cursor
+            self._open = True
+            if self._begin is not None:
                 self.sql(self._begin)
-            except BaseException:
-                self._store.undo(self._link)
-                raise
+        except BaseException:
+            self.end()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._store.undo(self._link)
+            self.end()
             return
         try:
             self._commit()
             self._store.require_in_place(self._link)
-        except BaseException:
-            self._store.undo(self._link)
-            raise
-        self._store.keep(self._link)
+            self._open = False
+            self._store.keep(self._link)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Rolls back what is open; nothing happens if nothing is.
+
+        Whoever holds a transaction calls it again where an interrupt came between: what stays
+        open keeps everybody else waiting for as long as somebody looks at the traceback.
+        """
+        try:
+            if self._open:
+                self._store.undo(self._link)
+                self._open = False
+        finally:
+            if self._entered:
+                self._entered = False
+                forks.leave()
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement of `schema.STATEMENTS` gives."""
@@ -88,10 +104,8 @@ class Transaction:
 
     def each(self, statement: str, values: Iterable[dict[str, Any]]) -> None:
         """Runs a statement of `schema.STATEMENTS` for each of some values."""
-        text, order = self._store.statements[statement]
-        given = values if order is None else (tuple(map(v.__getitem__, order)) for v in values)
         try:
-            self._cursor.executemany(text, given)
+            self._cursor.executemany(self._store.statements[statement], values)
         except self._store.errors as error:
             raise self._failure(error) from error
 
@@ -111,10 +125,8 @@ class Transaction:
         return True
 
     def _execute(self, statement: str, values: dict[str, Any]) -> None:
-        text, order = self._store.statements[statement]
-        given = values if order is None else tuple(map(values.__getitem__, order))
         try:
-            self._cursor.execute(text, given)
+            self._cursor.execute(self._store.statements[statement], values)
         except self._store.errors as error:
             raise self._failure(error) from error
 
@@ -150,14 +162,15 @@ class Store(ABC):
     recording: tuple[str, ...]
     """The statements that move a balance and append its line; each must change one row."""
 
-    def __init__(self, engine: Engine, timeout: float) -> None:
-        self._engine = engine
+    errors: type[Exception]
+    """What its driver raises."""
+
+    def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._process = os.getpid()
         self._idle: list[Link] = []
         self._inherited: list[Link] = []
-        self.errors: type[Exception] = engine.dialect.loaded_dbapi.Error
-        self.statements = schema.prepare(engine.dialect)
+        self.statements = schema.statements(self.backend)
 
     def writing(self) -> Transaction:
         """A transaction that is committed at the end, or leaves nothing behind."""
@@ -167,30 +180,40 @@ class Store(ABC):
         """A transaction that sees one moment of the database and changes nothing."""
         return Transaction(self, self.begin_reading)
 
-    def migrate(self) -> None:
-        """Brings the tables up to date.
+    def migrate(self, *, make: bool = True) -> None:
+        """Brings the tables up to date; where there are none, they are made only with `make`.
 
         Raises:
             SchemaTooNew: A newer release has been here.
+            LedgerUnavailable: There is no ledger, and none is to be made.
         """
         with self.reading() as transaction:
-            if self._version(transaction) == schema.VERSION:
-                return
+            version = self._version(transaction)
+            if version == 0:
+                self._require_no_other(transaction)
+        if version == schema.VERSION:
+            return
+        if version == 0 and not make:
+            raise LedgerUnavailable(
+                "the database must hold a ledger, got one without its tables, and nothing was "
+                "changed; dosimeter budget create makes them"
+            )
         with self.writing() as transaction:
             self._lock_schema(transaction)
-            version = self._version(transaction)
-            for migration in MIGRATIONS[version:]:
-                if migration.number == 1:
-                    transaction.sql(
-                        "CREATE TABLE dosimeter_schema "
-                        "(version INTEGER PRIMARY KEY, applied TEXT NOT NULL)"
-                    )
-                for line in migration.sql[self.backend]:
-                    transaction.sql(line)
-                if migration.number == 2:
-                    transaction.run("add_identity", {"ledger": uuid.uuid4().hex})
-                now = datetime.now(UTC).isoformat(timespec="seconds")
-                transaction.run("add_version", {"version": migration.number, "applied": now})
+            for migration in MIGRATIONS[self._version(transaction) :]:
+                self._apply(migration, transaction)
+
+    def _apply(self, migration: Migration, transaction: Transaction) -> None:
+        if migration.number == 1:
+            transaction.sql(
+                "CREATE TABLE dosimeter_schema (version INTEGER PRIMARY KEY, applied TEXT NOT NULL)"
+            )
+        for line in migration.sql[self.backend]:
+            transaction.sql(line)
+        if migration.number == 2:
+            transaction.run("add_identity", {"ledger": uuid.uuid4().hex})
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        transaction.run("add_version", {"version": migration.number, "applied": now})
 
     @cached_property
     def identity(self) -> str:
@@ -227,11 +250,9 @@ class Store(ABC):
             with suppress(Exception):
                 link.connection.close()
         try:
-            connection = self._engine.raw_connection()
-        except DBAPIError as error:
-            raise self._failure(error.orig or error) from error
+            connection = self.connect()
         except self.errors as error:
-            raise self._failure(error) from error
+            raise self._failure(error) from None
         # As it was before: a file replaced meanwhile shows as another place, never as this one.
         return Link(connection, connection.cursor(), self._process, place)
 
@@ -269,10 +290,12 @@ class Store(ABC):
             return
         try:
             link.connection.rollback()
-        except Exception:
+        except BaseException as error:
             # Whatever rollback could not reach is rolled back when the connection ends.
             with suppress(Exception):
                 link.connection.close()
+            if not isinstance(error, Exception):
+                raise
         else:
             self.keep(link)
 
@@ -280,9 +303,8 @@ class Store(ABC):
         self, error: Exception, connection: Any, *, committing: bool = False
     ) -> LedgerError:
         """The ledger's error for a failure of the driver in a transaction."""
-        driver = connection.dbapi_connection
-        if not self._engine.dialect.is_disconnect(error, driver, None):  # type: ignore[arg-type]
-            return self._failure(error)
+        if not self._is_lost(connection, error):
+            return self._failure(error, committing=committing)
         # The others lead to the same server; they are as dead as this one.
         self.dispose()
         known = "it may have been recorded" if committing else "nothing was recorded"
@@ -293,6 +315,18 @@ class Store(ABC):
         )
 
     @abstractmethod
+    def connect(self) -> Any:
+        """A new connection of the driver, which commits nothing that is not on the disk."""
+
+    @abstractmethod
+    def _is_lost(self, connection: Any, error: Exception) -> bool:
+        """Whether a failure means that a connection is of no more use."""
+
+    @abstractmethod
+    def _require_no_other(self, transaction: Transaction) -> None:
+        """Raises if a ledger made here would stand beside another one without anybody seeing."""
+
+    @abstractmethod
     def _has_tables(self, transaction: Transaction) -> bool:
         """Whether a ledger has been made here."""
 
@@ -301,7 +335,7 @@ class Store(ABC):
         """Keeps others from migrating until this transaction ends."""
 
     @abstractmethod
-    def _failure(self, error: BaseException) -> LedgerError:
+    def _failure(self, error: BaseException, *, committing: bool = False) -> LedgerError:
         """The ledger's error for a failure of the driver."""
 
 

@@ -22,7 +22,12 @@ class LedgerUnavailable(LedgerError):
             retry with the same key is safe; without a key treat it as spent.
     """
 
-    outcome_unknown = False
+    def __init__(self, message: str, outcome_unknown: bool = False) -> None:
+        self.outcome_unknown = outcome_unknown
+        super().__init__(message, outcome_unknown)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class LedgerBusy(LedgerUnavailable):
@@ -31,10 +36,3 @@ class LedgerBusy(LedgerUnavailable):
 
 class ConnectionLost(LedgerUnavailable):
     """The server went away in the middle of a transaction."""
-
-    def __init__(self, message: str, outcome_unknown: bool = False) -> None:
-        self.outcome_unknown = outcome_unknown
-        super().__init__(message, outcome_unknown)
-
-    def __str__(self) -> str:
-        return str(self.args[0])

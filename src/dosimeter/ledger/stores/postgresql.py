@@ -8,15 +8,24 @@ lock for a minute at most. Commits are never asynchronous, whatever the server's
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Generator
 from typing import Any
 
-from sqlalchemy import URL, create_engine, event
-from sqlalchemy.pool import NullPool
+import psycopg
 
 from dosimeter.ledger.stores.base import Store, Transaction, UniqueViolation, _one_line
-from dosimeter.ledger.stores.errors import LedgerBusy, LedgerError, LedgerUnavailable
+from dosimeter.ledger.stores.errors import (
+    ConnectionLost,
+    LedgerBusy,
+    LedgerError,
+    LedgerUnavailable,
+)
+from dosimeter.ledger.stores.url import Place
 
+_GRACE = 1.0
+"""Seconds more than the server may wait for a lock, until it is taken for frozen."""
 _IDLE_LIMIT = "60s"
 _MIGRATION_LOCK = 7_346_925_208_431
 """Any number that other programs on the server are unlikely to lock."""
@@ -32,6 +41,33 @@ _REASONS = {
 }
 
 
+class Frozen(psycopg.OperationalError):
+    """The server did not answer in time."""
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection that waits for no answer longer than it may."""
+
+    limit = 0.0
+
+    def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+        return super().wait(_limited(gen, self.limit), *args, **options)
+
+
+def _limited(gen: Any, seconds: float) -> Generator[Any, Any, Any]:
+    """What `gen` waits for, one after another, and its result if that comes in time."""
+    deadline = time.monotonic() + seconds
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > deadline:
+                raise Frozen(f"the server did not answer for {seconds:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as done:
+        return done.value
+
+
 class PostgresqlStore(Store):
     """A ledger on a PostgreSQL server."""
 
@@ -40,33 +76,39 @@ class PostgresqlStore(Store):
     begin_reading = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
     # Both in one statement: one trip to the server less.
     recording = ("record",)
+    errors = psycopg.Error
 
-    def __init__(self, url: URL, timeout: float) -> None:
-        engine = create_engine(
-            url.set(drivername="postgresql+psycopg"),
-            connect_args={"connect_timeout": max(2, round(timeout))},
-            poolclass=NullPool,
+    def __init__(self, place: Place, timeout: float) -> None:
+        self._target = place.target
+        super().__init__(timeout)
+
+    def connect(self) -> Any:
+        """A new connection, on which a commit waits for the disk."""
+        seconds = max(2, round(self._timeout))
+        try:
+            connection = _Connection.connect(self._target, connect_timeout=seconds)
+        except psycopg.ProgrammingError:
+            # Its words may hold a piece of the password.
+            raise ValueError(
+                "url must be one that libpq understands, postgresql://user:password@host/database, "
+                "with special characters of the password as %XX"
+            ) from None
+        connection.limit = self._timeout + _GRACE
+        connection.execute(
+            f"SET lock_timeout = {max(1, round(self._timeout * 1000))};"
+            f"SET idle_in_transaction_session_timeout = '{_IDLE_LIMIT}';"
+            "SET default_transaction_isolation = 'read committed';"
+            # A balance is compared digit by digit.
+            "SET extra_float_digits = 1;"
+            "SELECT set_config('synchronous_commit', 'on', false) "
+            "WHERE current_setting('synchronous_commit') = 'off'"
         )
-        lock_timeout = max(1, round(timeout * 1000))
+        connection.commit()
+        return connection
 
-        @event.listens_for(engine, "connect")
-        def _make_durable(connection: Any, _: Any) -> None:
-            connection.execute(
-                f"SET lock_timeout = {lock_timeout};"
-                f"SET idle_in_transaction_session_timeout = '{_IDLE_LIMIT}';"
-                "SET default_transaction_isolation = 'read committed';"
-                # A balance is compared digit by digit.
-                "SET extra_float_digits = 1;"
-                "SELECT set_config('synchronous_commit', 'on', false) "
-                "WHERE current_setting('synchronous_commit') = 'off'"
-            )
-            connection.commit()
-
-        super().__init__(engine, timeout)
-
-    def migrate(self) -> None:
+    def migrate(self, *, make: bool = True) -> None:
         """Brings the tables up to date, and warns if the server keeps no promise."""
-        super().migrate()
+        super().migrate(make=make)
         with self.reading() as transaction:
             if transaction.sql("SHOW fsync") == [("off",)]:
                 warnings.warn(
@@ -79,17 +121,46 @@ class PostgresqlStore(Store):
     def _has_tables(self, transaction: Transaction) -> bool:
         # A query sees what was committed before it; to_regclass may remember what was not.
         found = transaction.sql(
-            "SELECT 1 FROM pg_tables WHERE tablename = 'dosimeter_schema' "
+            "SELECT schemaname FROM pg_tables WHERE tablename = 'dosimeter_schema' "
             "AND schemaname = ANY (current_schemas(false))"
         )
+        if len(found) > 1:
+            names = ", ".join(str(row[0]) for row in found)
+            raise LedgerError(
+                f"search_path must lead to one ledger, got those in schemas {names}; name one in "
+                "the URL: ?options=-csearch_path%3DSCHEMA"
+            )
         return bool(found)
+
+    def _require_no_other(self, transaction: Transaction) -> None:
+        if "search_path" in self._target:
+            return  # whoever names a schema means it
+        found = transaction.sql(
+            "SELECT schemaname FROM pg_tables WHERE tablename = 'dosimeter_schema'"
+        )
+        if found:
+            raise LedgerError(
+                f"database must hold one ledger, got one in schema {found[0][0]} and none in this "
+                "user's; name the schema in the URL: ?options=-csearch_path%3DSCHEMA"
+            )
 
     def _lock_schema(self, transaction: Transaction) -> None:
         transaction.sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
 
-    def _failure(self, error: BaseException) -> LedgerError:
+    def _is_lost(self, connection: Any, error: Exception) -> bool:
+        if isinstance(error, Frozen):
+            # It must not be waited for again, nor can it be told anything.
+            connection.close()
+            return False
+        return bool(connection.closed) and isinstance(error, psycopg.OperationalError)
+
+    def _failure(self, error: BaseException, *, committing: bool = False) -> LedgerError:
         code = getattr(error, "sqlstate", None) or ""
         text = _one_line(error)
+        if isinstance(error, Frozen):
+            known = "it may have been recorded" if committing else "nothing was recorded"
+            message = f"{text}, and {known}; retry with the same key"
+            return ConnectionLost(message, True) if committing else LedgerUnavailable(message)
         if code in ("55P03", "40P01", "40001"):
             return LedgerBusy(f"the budget stayed locked for {self._timeout:g} s: {text}; retry")
         if code == "23505":

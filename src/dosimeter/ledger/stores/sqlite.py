@@ -12,14 +12,15 @@ import os
 import sqlite3
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
-
-from sqlalchemy import URL, create_engine, event
-from sqlalchemy.pool import NullPool
 
 from dosimeter.ledger.stores.base import Store, Transaction, UniqueViolation, _one_line
 from dosimeter.ledger.stores.errors import LedgerBusy, LedgerError, LedgerUnavailable
+from dosimeter.ledger.stores.url import Place, not_a_file
+
+_WRITE_LOCK = 120
+"""The byte of the -shm file whose lock SQLite's writers hold (its file format, section 2.3.1)."""
 
 _REASONS = {
     "SQLITE_FULL": "the disk is full; nothing was recorded",
@@ -41,32 +42,48 @@ class SqliteStore(Store):
     begin_reading = "BEGIN"
     recording = ("move_on", "append")
 
-    def __init__(self, url: URL, timeout: float) -> None:
-        if url.database in (None, "", ":memory:"):
-            raise _not_a_file(url)
-        if not str(url.database).startswith("file:"):
-            # Later connections lead to the same file, whatever folder the process is in by then.
-            url = url.set(database=os.path.abspath(str(url.database)))
-        self._url = url
-        self._file = _path(url)
-        self._made = False
-        engine = create_engine(
-            url.set(drivername="sqlite+pysqlite"),
-            connect_args={"timeout": timeout, "isolation_level": None},
-            poolclass=NullPool,
-        )
-        event.listen(engine, "connect", _make_durable)
-        super().__init__(engine, timeout)
+    errors = sqlite3.Error
 
-    def migrate(self) -> None:
+    def __init__(self, place: Place, timeout: float) -> None:
+        self._target = place
+        self._file = place.file
+        self._made = False
+        super().__init__(timeout)
+
+    def connect(self) -> Any:
+        """A new connection, on which a commit waits for the disk."""
+        connection = sqlite3.connect(
+            self._target.target,
+            timeout=self._timeout,
+            isolation_level=None,
+            check_same_thread=False,  # one thread after another
+            uri=self._target.uri,
+        )
+        connection.execute("PRAGMA synchronous = EXTRA")
+        # A text that was edited into none is found by its hash, and not by an error of the driver.
+        connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+        return connection
+
+    def migrate(self, *, make: bool = True) -> None:
         """Brings the tables up to date, and the file into WAL mode."""
-        if not os.path.exists(self._file):
+        if make and not os.path.exists(self._file):
             # What is spent is nobody else's business, unless the owner says so.
             with suppress(OSError):
                 os.close(os.open(self._file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        self._use_wal()
-        super().migrate()
+        if make or self._is_ledger():
+            self._use_wal()
+        super().migrate(make=make)
         self._made = True
+
+    def _is_ledger(self) -> bool:
+        """Whether the file has a ledger's tables; it is not made, nor changed."""
+        if not os.path.exists(self._file):
+            raise LedgerUnavailable(
+                f"the file of the ledger must exist, got {self._file!r}; dosimeter budget create "
+                "makes one"
+            )
+        with self.reading() as transaction:
+            return self._has_tables(transaction)
 
     def _use_wal(self) -> None:
         """Switches the file to WAL, once; SQLite does not wait for others there by itself."""
@@ -76,7 +93,7 @@ class SqliteStore(Store):
                 with Transaction(self, None) as outside:
                     mode = outside.sql("PRAGMA journal_mode")
                     if mode == [("memory",)]:
-                        raise _not_a_file(self._url)
+                        raise not_a_file()
                     if mode != [("wal",)]:
                         outside.sql("PRAGMA journal_mode = WAL")
                 return
@@ -102,36 +119,56 @@ class SqliteStore(Store):
         found = transaction.sql("SELECT 1 FROM sqlite_master WHERE name = 'dosimeter_schema'")
         return bool(found)
 
+    def _require_no_other(self, transaction: Transaction) -> None:
+        """A file holds one."""
+
     def _lock_schema(self, transaction: Transaction) -> None:
         """BEGIN IMMEDIATE has done it."""
 
-    def _failure(self, error: BaseException) -> LedgerError:
+    def _is_lost(self, connection: Any, error: Exception) -> bool:
+        return isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error)
+
+    def _failure(self, error: BaseException, *, committing: bool = False) -> LedgerError:
         name = getattr(error, "sqlite_errorname", None) or ""
         text = _one_line(error)
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return LedgerBusy(f"the ledger stayed locked for {self._timeout:g} s: {text}; retry")
+            waited = f"{self._timeout:g} s{self._holders()}"
+            return LedgerBusy(f"the ledger stayed locked for {waited}: {text}; retry")
         if name.startswith("SQLITE_CONSTRAINT"):
             return UniqueViolation(text)
+        if committing and name.startswith("SQLITE_IOERR"):
+            return LedgerUnavailable(
+                f"the disk failed as it was written, and it may have been recorded ({text}); "
+                "retry with the same key",
+                outcome_unknown=True,
+            )
         for start, reason in _REASONS.items():
             if name.startswith(start):
                 return LedgerUnavailable(f"{reason} ({text})")
         return LedgerUnavailable(f"SQLite failed and nothing was acknowledged: {text}")
 
+    def _holders(self) -> str:
+        """Who holds the lock, where the system says so."""
+        with suppress(OSError, ValueError, IndexError):
+            inode = os.stat(f"{self._file}-shm").st_ino
+            rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+            held = {
+                int(row[4])
+                for row in rows
+                if "->" not in row
+                and row[1:4] == ["POSIX", "ADVISORY", "WRITE"]
+                and row[5].endswith(f":{inode}")
+                and int(row[6]) <= _WRITE_LOCK <= int(row[7])
+            }
+            if held:
+                return " by " + ", ".join(map(_described, sorted(held)))
+        return ""
 
-def _path(url: URL) -> str:
-    """The path of the file, which SQLite also takes as a URI."""
-    name = str(url.database)
-    return unquote(urlsplit(name).path) if name.startswith("file:") else name
 
-
-def _not_a_file(url: URL) -> ValueError:
-    return ValueError(
-        f"url must name a file, because a ledger outlives the process, got {url}; use "
-        "dosimeter.Filter for a budget in memory"
-    )
-
-
-def _make_durable(connection: sqlite3.Connection, _: Any) -> None:
-    connection.execute("PRAGMA synchronous = EXTRA")
-    # A text that was edited into none is found by its hash, and not by an error of the driver.
-    connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+def _described(process: int) -> str:
+    """A process and what it does, where the system says so."""
+    with suppress(OSError, IndexError):
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        if state in "Tt":
+            return f"process {process}, which is stopped (kill -CONT {process} lets it go on)"
+    return f"process {process}"
