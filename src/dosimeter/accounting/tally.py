@@ -95,10 +95,13 @@ def _sum_up(a: float, b: float) -> float:
 
 
 def _less(total: float, part: float) -> float:
-    """total - part, rounded up; the total where the part is infinite."""
+    """total - part, rounded up if it is not exact; the total where the part is infinite."""
     if part == 0.0 or part == math.inf:
         return total
-    return max(math.nextafter((total - part) * UP, math.inf), 0.0)
+    rest = total - part
+    if total < math.inf and Fraction(total) - Fraction(part) == Fraction(rest):
+        return max(rest, 0.0)
+    return max(math.nextafter(rest * UP, math.inf), 0.0)
 
 
 def _product_up(a: float, count: int) -> float:

@@ -9,7 +9,7 @@ only from the very row that was read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -131,23 +131,44 @@ UNSEEN: Seen = (-1, "")
 
 
 def read(
-    transaction: Transaction,
-    name: str,
-    *,
-    lock: bool = False,
-    known: Balance | None = None,
-    seen: Seen = UNSEEN,
+    transaction: Transaction, name: str, *, known: Balance | None = None, seen: Seen = UNSEEN
 ) -> Balance:
-    """The balance of a budget; with `lock`, no one else moves it until the transaction ends.
-
-    One that is `known` has been checked before.
+    """The balance of a budget; one that is `known` has been checked before.
 
     Raises:
         BudgetNotFound: There is no such budget.
         JournalError: It does not fit its journal, or lost an entry that was `seen`.
     """
+    return _checked(find(transaction, name, seen=seen[0]), known, seen)
+
+
+def lock(
+    transaction: Transaction, names: list[str], kept: Mapping[str, tuple[Balance | None, Seen]]
+) -> list[Balance]:
+    """The balances of budgets, which no one else moves until the transaction ends.
+
+    Args:
+        transaction: A writing one.
+        names: Those of the budgets, in their order.
+        kept: What a client has checked before and the last it saw, by name.
+
+    Raises:
+        BudgetNotFound: There is no such budget.
+        JournalError: One does not fit its journal, or lost an entry that was seen.
+    """
+    last = [kept[name][1][0] for name in names]
+    rows = transaction.rows(
+        "lock", names=transaction.several(names), seen=transaction.several(last)
+    )
+    found = {row[1]: _found(row) for row in rows}
+    for name in names:
+        if name not in found:
+            raise BudgetNotFound(name)
+    return [_checked(found[name], *kept[name]) for name in names]
+
+
+def _checked(found: Found, known: Balance | None, seen: Seen) -> Balance:
     sequence, head = seen
-    found = find(transaction, name, lock=lock, seen=sequence)
     balance = found.balance
     if sequence >= 0 and (sequence > balance.sequence or found.seen != head):
         raise JournalError(
@@ -176,13 +197,13 @@ class Found(NamedTuple):
         return self.balance.require_head(self.hash, self.body, beyond=self.beyond)
 
 
-def find(transaction: Transaction, name: str, *, lock: bool = False, seen: int = -1) -> Found:
+def find(transaction: Transaction, name: str, *, seen: int = -1) -> Found:
     """The balance of a budget, as it was found.
 
     Raises:
         BudgetNotFound: There is no such budget.
     """
-    found = transaction.rows("lock" if lock else "balance", name=name, seen=seen)
+    found = transaction.rows("balance", name=name, seen=seen)
     if not found:
         raise BudgetNotFound(name)
     return _found(found[0])
@@ -263,11 +284,15 @@ class Step(NamedTuple):
 
         The database compares and moves the row under its lock, in one statement.
         """
+        return transaction.record(self.values())
+
+    def values(self) -> dict[str, Any]:
+        """What a statement needs to record it."""
         old, new = self.before, self.after
         place = schema.place(old.id, new.sequence)
         line = (place, self.entry.key, self.entry.reference, new.head, self.body)
         values = (old.id, *old[_FIXED:], *new[_FIXED:], *line)
-        return transaction.record(dict(zip(schema.RECORD, values, strict=True)))
+        return dict(zip(schema.RECORD, values, strict=True))
 
 
 def step(balance: Balance, account: Account, **values: Any) -> Step:
@@ -297,15 +322,26 @@ def append(
 ) -> tuple[Balance, Entry]:
     """Moves a locked balance to where `account` stands and writes the entry that says why."""
     made = step(balance, account, **values)
-    if not made.record(transaction):
-        raise JournalError(f"budget {balance.name!r} must stay locked while it moves, it did not")
+    record(transaction, [made])
     return made.after, made.entry
 
 
-def by_key(transaction: Transaction, balance: Balance, key: str) -> Line | None:
-    """The journal line with an idempotency key."""
-    found = transaction.rows("by_key", budget=balance.id, key=key)
-    return Line.at(balance, found[0]) if found else None
+def record(transaction: Transaction, steps: list[Step]) -> None:
+    """Records moves of locked balances, together."""
+    values = [step.values() for step in steps]
+    if not (transaction.record(values[0]) if len(values) == 1 else transaction.record_all(values)):
+        names = ", ".join(repr(step.before.name) for step in steps[:3])
+        raise JournalError(f"budget {names} must stay locked while it moves, it did not")
+
+
+def by_key(transaction: Transaction, balances: list[Balance], key: str) -> list[Line | None]:
+    """The journal lines with an idempotency key, one for each balance that has one."""
+    numbers = transaction.several([balance.id for balance in balances])
+    rows = transaction.rows("by_key", budgets=numbers, key=key)
+    found = {row[0] >> schema.ROOM: row for row in rows}
+    return [
+        Line.at(balance, found[balance.id]) if balance.id in found else None for balance in balances
+    ]
 
 
 def by_sequence(transaction: Transaction, balance: Balance, sequence: int) -> Line | None:

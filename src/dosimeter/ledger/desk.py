@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from dosimeter.accounting import Account
+from dosimeter.accounting.tally import charge
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import read_position, stored_terms
@@ -57,22 +58,27 @@ class Desk:
             done = self._spend_ahead(request, request.names[0])
             if done is not None:
                 return {done.budget: done}
+        self._price(request)
 
         def work(transaction: Transaction, kept: Kept) -> dict[str, Receipt]:
-            balances = [self._locked(transaction, name) for name in request.names]
+            balances = self._locked(transaction, request.names)
             if request.key is not None:
-                earlier = [book.by_key(transaction, balance, request.key) for balance in balances]
+                earlier = book.by_key(transaction, balances, request.key)
                 if any(earlier):
                     return _replayed(request, balances, earlier)
-            receipts = {}
+            steps = []
             for balance in balances:
                 cost = request.costs[balance.name]
                 account = self._spent(transaction, balance, cost, request.count)
                 values = {"time": book.utc(self.clock), **request.values(balance.name)}
-                after, entry = book.append(transaction, balance, account, **values)
-                kept.append((after, account))
-                receipts[balance.name] = receipt(entry, after.head, cost)
-            return receipts
+                steps.append(book.step(balance, account, **values))
+                kept.append((steps[-1].after, account))
+            book.record(transaction, steps)
+            costs = request.costs
+            return {
+                made.before.name: receipt(made.entry, made.after.head, costs[made.before.name])
+                for made in steps
+            }
 
         try:
             return self.transact(work)
@@ -90,7 +96,7 @@ class Desk:
         values = {**request.values(name), "kind": Kind.REFUSE, "key": None}
 
         def work(transaction: Transaction, kept: Kept) -> None:
-            balance = self._locked(transaction, name)
+            (balance,) = self._locked(transaction, [name])
             if not balance.closed:
                 account = self.account(transaction, balance)
                 after, _ = book.append(
@@ -101,6 +107,15 @@ class Desk:
         # The refusal stands whether or not there is room or time to note it.
         with contextlib.suppress(LedgerError):
             self.transact(work)
+
+    def _price(self, request: Request) -> None:
+        """Works out what a spend costs before anything is locked: that may take its time."""
+        for name, cost in request.costs.items():
+            if self._live.latest(name) is None:
+                self.ask(name, lambda *_: None)
+            live = self._live.latest(name)
+            if live is not None:
+                charge(cost, request.count, live[1].terms.mixture.orders)
 
     def _spend_ahead(self, request: Request, name: str) -> Receipt | None:
         """The receipt of a spend worked out before the lock; None if it must be asked under it.
@@ -134,7 +149,7 @@ class Desk:
         """Ends a reservation; if nothing was drawn from it, what it holds is free again."""
 
         def work(transaction: Transaction, kept: Kept) -> None:
-            balance = self._locked(transaction, reserved.budget)
+            (balance,) = self._locked(transaction, [reserved.budget])
             _require_reserved(book.by_sequence(transaction, balance, reserved.sequence), reserved)
             if balance.closed:
                 return
@@ -167,7 +182,7 @@ class Desk:
         note = {"purpose": text("purpose", purpose), "actor": named(actor)}
 
         def work(transaction: Transaction, kept: Kept) -> None:
-            balance = self._locked(transaction, name)
+            (balance,) = self._locked(transaction, [name])
             if not balance.closed:
                 account = self.account(transaction, balance)
                 time = book.utc(self.clock)
@@ -213,12 +228,13 @@ class Desk:
         kept = self._live.latest(name)
         return None if kept is None else kept[0]
 
-    def _locked(self, transaction: Transaction, name: str) -> Balance:
-        known, seen = self._known(name), self._live.seen(name)
-        balance = book.read(transaction, name, lock=True, known=known, seen=seen)
-        if balance is known:
-            self._shared.discard(name)
-        return balance
+    def _locked(self, transaction: Transaction, names: list[str]) -> list[Balance]:
+        kept = {name: (self._known(name), self._live.seen(name)) for name in names}
+        balances = book.lock(transaction, names, kept)
+        for balance in balances:
+            if balance is kept[balance.name][0]:
+                self._shared.discard(balance.name)
+        return balances
 
     def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
         kept: Kept = []

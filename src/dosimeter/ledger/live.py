@@ -14,7 +14,7 @@ import threading
 from dosimeter.accounting import Account
 from dosimeter.ledger.book import UNSEEN, Balance, Seen
 
-_MOST = 1024
+_MOST = 4096
 
 
 class LiveAccounts:

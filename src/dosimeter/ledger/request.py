@@ -39,7 +39,7 @@ class Request:
         self.names = sorted(self.costs)
         self.count = arguments.count("count", count)
         self.key = None if key is None else identifier("key", key)
-        self._written = {name: written(cost) for name, cost in self.costs.items()}
+        self._written = {name: _in_writing(cost) for name, cost in self.costs.items()}
         self.kind = kind
         self._note = {
             "kind": kind,
@@ -89,6 +89,17 @@ def _request(
     name: str, cost: Cost, count: int, key: str | None, purpose: str, actor: str
 ) -> Request:
     return Request({name: cost}, count, key=key, purpose=purpose, actor=actor)
+
+
+def _in_writing(cost: Cost) -> str:
+    """A cost as an entry carries it, if it is of a size that is written with every spend."""
+    line = written(cost)
+    if not len(line) <= _LONGEST_TEXT:
+        raise ValueError(
+            f"cost must be written in at most {_LONGEST_TEXT} characters, got {len(line)} of them; "
+            "spend its parts one by one, or a Curve that bounds it"
+        )
+    return line
 
 
 def identifier(what: str, value: object) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
@@ -123,6 +123,18 @@ class Transaction:
             if self.run(statement, values) != 1:
                 return False
         return True
+
+    def record_all(self, values: list[dict[str, Any]]) -> bool:
+        """As `record`, for several at once; False if one of them was elsewhere."""
+        for statement in self._store.recording:
+            self.each(statement, values)
+            if self._cursor.rowcount != len(values):
+                return False
+        return True
+
+    def several(self, values: Sequence[object]) -> object:
+        """Values that a statement of `schema.STATEMENTS` takes at once."""
+        return self._store.several(values)
 
     def _execute(self, statement: str, values: dict[str, Any]) -> None:
         try:
@@ -313,6 +325,10 @@ class Store(ABC):
             f"{_one_line(error)}",
             outcome_unknown=committing,
         )
+
+    @abstractmethod
+    def several(self, values: Sequence[object]) -> object:
+        """Several values as one value of a statement."""
 
     @abstractmethod
     def connect(self) -> Any:

@@ -14,19 +14,24 @@ import time
 _PATIENCE = 5.0
 """Seconds that a fork waits; one that may take longer is waiting for a lock, and holds none."""
 
-_door = threading.Lock()
 _inside: dict[int, int] = {}
+_forking: set[int] = set()
+"""Threads that wait to fork. No lock guards these two: a child could find it held."""
 
 
 def enter() -> None:
     """A thread begins a transaction."""
     thread = threading.get_ident()
-    with _door:
-        _inside[thread] = _inside.get(thread, 0) + 1
+    _inside[thread] = _inside.get(thread, 0) + 1
+    # First in, then a look: whoever forks does it the other way round, so one sees the other.
+    while _forking and _inside[thread] == 1 and thread not in _forking:
+        leave()
+        time.sleep(0.0005)
+        _inside[thread] = 1
 
 
 def leave() -> None:
-    """A thread has ended a transaction; one that has ended all of them may say so again."""
+    """A thread has ended a transaction."""
     thread = threading.get_ident()
     left = _inside.get(thread, 0) - 1
     if left > 0:
@@ -36,19 +41,25 @@ def leave() -> None:
 
 
 def _before() -> None:
-    _door.acquire()
     mine = threading.get_ident()
+    _forking.add(mine)
     deadline = time.monotonic() + _PATIENCE
     while any(thread != mine for thread in tuple(_inside)) and time.monotonic() < deadline:
         time.sleep(0.0005)
 
 
+def _after_in_parent() -> None:
+    _forking.discard(threading.get_ident())
+
+
 def _after_in_child() -> None:
+    _forking.clear()
     mine = threading.get_ident()
     for thread in tuple(_inside):
         if thread != mine:
             del _inside[thread]
-    _door.release()
 
 
-os.register_at_fork(before=_before, after_in_parent=_door.release, after_in_child=_after_in_child)
+os.register_at_fork(
+    before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+)

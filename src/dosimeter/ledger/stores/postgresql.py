@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import psycopg
@@ -105,6 +105,10 @@ class PostgresqlStore(Store):
         )
         connection.commit()
         return connection
+
+    def several(self, values: Sequence[object]) -> object:
+        """Several values as one value of a statement: an array."""
+        return list(values)
 
     def migrate(self, *, make: bool = True) -> None:
         """Brings the tables up to date, and warns if the server keeps no promise."""

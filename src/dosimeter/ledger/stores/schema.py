@@ -15,7 +15,7 @@ from dosimeter.ledger.stores.errors import LedgerError
 
 VERSION = 2
 
-_ROOM = 36
+ROOM = 36
 """A line's place is its budget's id, shifted by so many bits, plus its sequence."""
 
 COLUMNS = (
@@ -32,18 +32,21 @@ LINE = ("line_place", "line_key", "line_reference", "line_hash", "line_body")
 RECORD = (*(f"at_{name}" for name in _AT), *_MOVING, *LINE)
 """The values that move a balance and append a line: where it was, where it goes, the line."""
 
-_BALANCES = f"""
+_FOUND = f"""
 SELECT {", ".join(f"b.{name}" for name in COLUMNS)}, j.hash, j.body,
     EXISTS (
         SELECT 1 FROM dosimeter_journal
-        WHERE place > (b.id << {_ROOM}) + b.sequence AND place < (b.id + 1) << {_ROOM}
+        WHERE place > (b.id << {ROOM}) + b.sequence AND place < (b.id + 1) << {ROOM}
     ),
-    (SELECT s.hash FROM dosimeter_journal s WHERE s.place = (b.id << {_ROOM}) + :seen)
-FROM dosimeter_budgets b
-LEFT JOIN dosimeter_journal j ON j.place = (b.id << {_ROOM}) + b.sequence
+    (SELECT s.hash FROM dosimeter_journal s WHERE s.place = (b.id << {ROOM}) + {{seen}})
+FROM {{wanted}}
+LEFT JOIN dosimeter_journal j ON j.place = (b.id << {ROOM}) + b.sequence
 """
+_BALANCES = _FOUND.format(seen=":seen", wanted="dosimeter_budgets b")
 
 _LINES = "SELECT place, key, reference, hash, body FROM dosimeter_journal"
+# Spelt as in its index, which is found by its words.
+_BY_KEY = f"{_LINES} WHERE (place >> {ROOM})"
 _BETWEEN = f"{_LINES} WHERE place >= :start AND place < :end ORDER BY place"
 _MOVE_ON = (
     f"UPDATE dosimeter_budgets SET {', '.join(f'{name} = :{name}' for name in _MOVING)} "
@@ -70,20 +73,26 @@ _STATEMENTS = {
     ),
     "parameters": "SELECT body FROM dosimeter_parameters WHERE hash = :hash",
     "append": f"{_APPEND} VALUES ({', '.join(f':{name}' for name in LINE)})",
-    # Spelt as in its index, which is found by its words.
-    "by_key": f"{_LINES} WHERE (place >> {_ROOM}) = :budget AND key = :key",
     "by_place": f"{_LINES} WHERE place = :at",
     "page": f"{_BETWEEN} LIMIT :size",
     "latest": f"{_BETWEEN} DESC LIMIT :size",
 }
 
+# Several values at once are a list of JSON for SQLite, and an array for PostgreSQL.
 _SQLITE = {
-    "lock": _STATEMENTS["balance"],  # BEGIN IMMEDIATE has locked everything
+    # BEGIN IMMEDIATE has locked everything.
+    "lock": _FOUND.format(
+        seen="w.seen",
+        wanted="(SELECT n.value AS name, s.value AS seen FROM json_each(:names) n "
+        "JOIN json_each(:seen) s ON s.key = n.key) w JOIN dosimeter_budgets b ON b.name = w.name",
+    ),
     "move_on": _MOVE_ON,
+    "by_key": f"{_BY_KEY} IN (SELECT value FROM json_each(:budgets)) AND key = :key",
 }
 _POSTGRESQL = {
     # Rows are read after the lock is there, in a moment of their own.
-    "lock": "SELECT * FROM dosimeter_locked(:name, CAST(:seen AS BIGINT))",
+    "lock": "SELECT * FROM dosimeter_locked(CAST(:names AS TEXT[]), CAST(:seen AS BIGINT[]))",
+    "by_key": f"{_BY_KEY} = ANY (:budgets) AND key = :key",
     # Both in one statement, a trip to the server less; it appends nothing if it moved nothing.
     "record": (
         f"WITH moved AS ({_MOVE_ON} RETURNING id) {_APPEND} SELECT CAST(:line_place AS BIGINT), "
@@ -95,14 +104,14 @@ _POSTGRESQL = {
 
 def place(budget_id: int, sequence: int) -> int:
     """Where a line of a budget's journal stands among all lines."""
-    return (budget_id << _ROOM) + sequence
+    return (budget_id << ROOM) + sequence
 
 
 def require_room(budget_id: int) -> None:
     """Raises unless the places of a budget, and the one after them, fit in 64 bits."""
-    if not budget_id < (1 << 63 - _ROOM) - 1:
+    if not budget_id < (1 << 63 - ROOM) - 1:
         raise LedgerError(
-            f"ledger must hold fewer than 2**{63 - _ROOM} budgets, got number {budget_id}; "
+            f"ledger must hold fewer than 2**{63 - ROOM} budgets, got number {budget_id}; "
             "begin another ledger for new data sets"
         )
 

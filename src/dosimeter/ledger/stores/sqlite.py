@@ -8,9 +8,11 @@ directory where there is no WAL) puts a commit on the disk before it is acknowle
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,10 @@ class SqliteStore(Store):
         # A text that was edited into none is found by its hash, and not by an error of the driver.
         connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
         return connection
+
+    def several(self, values: Sequence[object]) -> object:
+        """Several values as one value of a statement: a list of JSON."""
+        return json.dumps(values)
 
     def migrate(self, *, make: bool = True) -> None:
         """Brings the tables up to date, and the file into WAL mode."""

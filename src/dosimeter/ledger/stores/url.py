@@ -56,9 +56,9 @@ def placed(url: object) -> Place:
             "postgresql://user@host/database?sslmode=…"
         )
     if _ONE_SLASH.match(url):
-        scheme = url.partition(":")[0]
-        slashes = "///path of the file" if scheme.startswith("sqlite") else "//user@host/database"
-        raise ValueError(f"url must have slashes after its scheme: write {scheme}:{slashes}")
+        scheme, _, rest = url.partition(":")
+        right = f"///{rest.lstrip('/')}" if scheme.startswith("sqlite") else "//user@host/database"
+        raise ValueError(f"url must have slashes after its scheme; write {scheme}:{right}")
     scheme, found, rest = url.partition("://")
     if not found:
         return _file(url)
@@ -67,8 +67,8 @@ def placed(url: object) -> Place:
         raise ValueError(f"url must begin with sqlite:// or postgresql://, got {scheme!r}")
     if backend == "postgresql":
         return Place(backend, f"postgresql://{rest}")
-    if not rest.startswith("/"):
-        raise ValueError("url must have three slashes before its path: write sqlite:///path")
+    if rest and not rest.startswith("/"):
+        raise ValueError(f"url must have three slashes before its path; write sqlite:///{rest}")
     return _sqlite(rest[1:])
 
 

@@ -3,9 +3,10 @@
 
 A line beyond the balance of its budget is refused: whoever may insert could else block a
 budget with one that fits nothing. A balance is read with the line at its head, with whether there
-are lines beyond it, and with the hash at a place that a client saw before; on PostgreSQL
-by a function that first takes the lock, because a query that waited for a lock sees rows beside
-it as they were before it waited. The ledger's own name is what moves of budgets are made out to.
+are lines beyond it, and with the hash at a place that a client saw before; on PostgreSQL by a
+function that first takes the locks, in the order of names, because a query that waited for a lock
+sees rows beside it as they were before it waited. The ledger's own name is what moves of budgets
+are made out to.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ END $$""",
     "CREATE TRIGGER dosimeter_journal_follows BEFORE INSERT ON dosimeter_journal "
     "FOR EACH ROW EXECUTE FUNCTION dosimeter_follow()",
     """
-CREATE FUNCTION dosimeter_locked(wanted TEXT, seen BIGINT) RETURNS TABLE (
+CREATE FUNCTION dosimeter_locked(wanted TEXT[], seen BIGINT[]) RETURNS TABLE (
     id BIGINT, name TEXT, parameters TEXT, sequence BIGINT, head TEXT, epsilon DOUBLE PRECISION,
     sums TEXT, closed INTEGER, checksum TEXT,
     head_hash TEXT, head_body TEXT, beyond BOOLEAN, seen_hash TEXT
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM 1 FROM dosimeter_budgets b WHERE b.name = wanted FOR UPDATE;
+    PERFORM 1 FROM dosimeter_budgets b WHERE b.name = ANY (wanted) ORDER BY b.name FOR UPDATE;
     RETURN QUERY SELECT
         b.id, b.name, b.parameters, b.sequence, b.head, b.epsilon, b.sums, b.closed, b.checksum,
         j.hash, j.body,
@@ -56,10 +57,10 @@ BEGIN
             SELECT 1 FROM dosimeter_journal
             WHERE place > (b.id << 36) + b.sequence AND place < (b.id + 1) << 36
         ),
-        (SELECT s.hash FROM dosimeter_journal s WHERE s.place = (b.id << 36) + seen)
-    FROM dosimeter_budgets b
-    LEFT JOIN dosimeter_journal j ON j.place = (b.id << 36) + b.sequence
-    WHERE b.name = wanted;
+        (SELECT s.hash FROM dosimeter_journal s WHERE s.place = (b.id << 36) + w.last)
+    FROM unnest(wanted, seen) AS w (budget, last)
+    JOIN dosimeter_budgets b ON b.name = w.budget
+    LEFT JOIN dosimeter_journal j ON j.place = (b.id << 36) + b.sequence;
 END $$""",
 ]
 
