@@ -12,7 +12,17 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import core, face, gradients, ledger, peers, reading, tightness, training
+from benchmarks import (
+    core,
+    face,
+    gradients,
+    ledger,
+    ledger_scale,
+    peers,
+    reading,
+    tightness,
+    training,
+)
 from benchmarks.measure import Result, Table
 
 HERE = pathlib.Path(__file__).parent
@@ -27,6 +37,7 @@ SUITES: dict[str, Callable[[], Sequence[Result | Table]]] = {
     "gradients": gradients.run,
     "reading": reading.run,
     "ledger": ledger.results,
+    "ledger at scale": ledger_scale.results,
     "tightness": tightness.run,
     "peers": peers.run,
 }

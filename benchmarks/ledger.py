@@ -213,11 +213,11 @@ def _with_ratio(rates: dict[str, float]) -> dict[str, float]:
     return {**rates, "ratio": rates["ledger"] / rates["by_hand"]}
 
 
-def _together(client: Callable[[int], Any], number: int) -> float:
+def _together(client: Callable[[int], Any], number: int, clients: int = CLIENTS) -> float:
     """Seconds that clients in processes of their own take for `number` transactions each."""
     ready, go = os.pipe(), os.pipe()
     children = []
-    for index in range(CLIENTS):
+    for index in range(clients):
         child = os.fork()
         if child == 0:
             os.close(go[1])

@@ -20,8 +20,10 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 import dosimeter as dm
+from dosimeter.cli.app import app
 from dosimeter.ledger import Ledger, LedgerBusy, LedgerError, LedgerUnavailable
 from dosimeter.ledger.stores import placed
 from ledger import raw
@@ -53,16 +55,10 @@ class TestUrls:
         with pytest.raises(ValueError, match="url must") as caught:
             Ledger.open(url, timeout=2)
         assert SECRET not in str(caught.value)
-        program = "from dosimeter.cli import main; main()"
-        for words in (["list"], ["create", "b", "--epsilon", "1", "--delta", "1e-6"]):
-            done = subprocess.run(
-                [sys.executable, "-c", program, "budget", *words, "--db", url],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 2
-            assert SECRET not in done.stdout + done.stderr
+        for words in ("list", "create b --epsilon 1 --delta 1e-6"):
+            done = CliRunner().invoke(app, ["budget", *words.split(), "--db", url])
+            assert done.exit_code == 2
+            assert SECRET not in done.output
         assert list(tmp_path.iterdir()) == []
 
     def test_a_password_that_is_wrong_is_not_repeated(self, postgres: Postgres) -> None:
@@ -91,15 +87,9 @@ class TestForeignDatabases:
         before = path.read_bytes()
         with pytest.raises(LedgerUnavailable, match="hold a ledger"):
             Ledger.open(str(path), make=False)
-        program = "from dosimeter.cli import main; main()"
         for words in ("list", "verify", "show b", "spend b --gaussian 20", "export b"):
-            done = subprocess.run(
-                [sys.executable, "-c", program, "budget", *words.split(), "--db", str(path)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 6, done.stderr
+            done = CliRunner().invoke(app, ["budget", *words.split(), "--db", str(path)])
+            assert done.exit_code == 6, done.output
         assert path.read_bytes() == before
         assert [file.name for file in tmp_path.iterdir()] == ["theirs.db"]
 
