@@ -79,6 +79,8 @@ def require_there(db: str, option: str) -> None:
     from dosimeter.ledger import LedgerUnavailable
     from dosimeter.ledger.stores import placed
 
+    if db.startswith(("http://", "https://")):
+        return
     file = placed(db).file
     if file and not Path(file).exists():
         raise LedgerUnavailable(

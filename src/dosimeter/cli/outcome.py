@@ -49,6 +49,7 @@ _EXTRAS = {
     "matplotlib": "plot",
     "rich": "cli",
     "httpx": "ledger",
+    "sqlalchemy": "service",
     "fastapi": "service",
     "uvicorn": "service",
     "jinja2": "service",
