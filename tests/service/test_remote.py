@@ -61,7 +61,7 @@ def test_every_word_of_a_ledger_is_spoken_remotely(remote, local):
 def test_it_says_what_a_ledger_beside_it_says(service, ledger, budget, tmp_path):
     receipt = budget.spend(QUERY, 2, purpose="mean", key="once", actor="not sent")
     assert budget.spend(QUERY, 2, key="once") == receipt._replace(replayed=True)
-    with Ledger.open(service.office._ledger._desk.store._url.render_as_string()) as beside:
+    with Ledger.open(service.office._ledger._desk.store._file) as beside:
         here = beside[budget.name]
         assert here.statement() == budget.statement()
         assert here.history() == budget.history()

@@ -52,10 +52,8 @@ class Balance(NamedTuple):
 
         The entry at the head carries it, and the head is the hash of that entry.
         """
-        # With their lengths before them, no text can pass for another.
-        lengths = f"{len(parameters)} {len(sums)}"
-        row = f"{sequence!r} {epsilon!r} {closed!r} {lengths} {parameters}{sums}{name}"
-        return cls(id, name, parameters, sequence, head, epsilon, sums, closed, digest(row))
+        checksum = _checksum(name, parameters, sequence, epsilon, sums, closed)
+        return cls(id, name, parameters, sequence, head, epsilon, sums, closed, checksum)
 
     def require_head(self, hash: str | None, body: str | None, *, beyond: bool) -> Balance:
         """The balance itself, if the journal ends with an entry that leads to it.
@@ -88,6 +86,14 @@ class Balance(NamedTuple):
             f"balance of budget {self.name!r} must be as the ledger wrote it, got {found}; verify "
             "the budget and restore it from an export"
         )
+
+
+def _checksum(
+    name: str, parameters: str, sequence: int, epsilon: float, sums: str, closed: int
+) -> str:
+    # With their lengths before them, no text can pass for another.
+    lengths = f"{len(parameters)} {len(sums)}"
+    return digest(f"{sequence!r} {epsilon!r} {closed!r} {lengths} {parameters}{sums}{name}")
 
 
 _FIXED = 3
@@ -234,17 +240,9 @@ def open_budget(
 ) -> Balance:
     """Adds a budget with its opening entry."""
     key, body = terms_row(account.terms)
-    entry = Entry(
-        budget=name,
-        sequence=0,
-        kind=Kind.OPEN,
-        parameters=account.terms.plain(),
-        actor=actor,
-        purpose=purpose,
-        time=time,
-        previous=START,
-    )
-    made = _led_to(Balance(0, name, key, 0, "", 0.0, "", 0, ""), entry, write_position(account))
+    note = {"parameters": account.terms.plain(), "actor": actor, "purpose": purpose, "time": time}
+    before = Balance(0, name, key, -1, "", 0.0, "", 0, "")
+    made = step(before, account, kind=Kind.OPEN, **note)
     after = insert(transaction, made.after, body)
     write(transaction, after, [Line(0, None, None, after.head, made.body)])
     return after
@@ -295,26 +293,24 @@ class Step(NamedTuple):
         return dict(zip(schema.RECORD, values, strict=True))
 
 
-def step(balance: Balance, account: Account, **values: Any) -> Step:
-    """The move of a balance to where `account` stands, with the entry that says why."""
+def step(balance: Balance, account: Account, *, kind: Kind, **values: Any) -> Step:
+    """The move of a balance to where `account` stands, with the entry that says why.
+
+    The entry carries the checksum of the balance that it leads to.
+    """
+    id, name, parameters = balance.id, balance.name, balance.parameters
+    sequence = balance.sequence + 1
+    epsilon, sums = account.epsilon, write_position(account)
+    closed = int(kind in (Kind.CLOSE, Kind.MOVE))
+    checksum = _checksum(name, parameters, sequence, epsilon, sums, closed)
+    previous = balance.head or START
     entry = Entry(
-        budget=balance.name,
-        sequence=balance.sequence + 1,
-        epsilon=account.epsilon,
-        previous=balance.head,
-        **values,
+        name, sequence, kind, previous=previous, epsilon=epsilon, state=checksum, **values
     )
-    return _led_to(balance, entry, write_position(account))
-
-
-def _led_to(before: Balance, entry: Entry, sums: str) -> Step:
-    """The move of a balance that an entry records, which then carries where it leads."""
-    closed = int(entry.kind in (Kind.CLOSE, Kind.MOVE))
-    fixed = (before.id, before.name, before.parameters)
-    after = Balance.sealed(*fixed, entry.sequence, "", entry.epsilon, sums, closed)
-    entry = entry._replace(state=after.checksum)
     body = entry.body()
-    return Step(before, after._replace(head=digest(body)), entry, body)
+    head = digest(body)
+    after = Balance(id, name, parameters, sequence, head, epsilon, sums, closed, checksum)
+    return Step(balance, after, entry, body)
 
 
 def append(
