@@ -13,6 +13,7 @@ from dosimeter.cli import (
     budget,
     compare,
     demo,
+    groups,
     journal,
     outcome,
     plan,
@@ -42,7 +43,13 @@ for command in (
     serve.serve,
 ):
     app.command(cls=outcome.Command)(command)
-for of_journal in (journal.history, journal.verify, journal.export, journal.identity):
+for of_journal in (
+    journal.history,
+    groups.usage,
+    journal.verify,
+    journal.export,
+    journal.identity,
+):
     budget.app.command(cls=outcome.Command)(of_journal)
 budget.app.command("import", cls=outcome.Command)(journal.import_budget)
 app.add_typer(attack.app, name="attack")

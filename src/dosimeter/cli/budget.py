@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
-from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, opened
+from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
 from dosimeter.cli.outcome import EXIT_CODES, Command, ExitCode, print_json
 
 app = typer.Typer(
@@ -140,7 +140,7 @@ def list_budgets(
 
 @app.command(cls=Command)
 def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
-    """Show one budget: what is spent, and what it still affords.
+    """Show one budget and what it affords, or all blocks of a group.
 
     \b
     Example:
@@ -149,6 +149,14 @@ def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
     from dosimeter.cli import tables
 
     with opened(db) as ledger:
+        blocks = members(ledger, name)
+        if blocks != [name]:
+            statements = [ledger[one].statement() for one in blocks]
+            if as_json:
+                print_json([asdict(one) for one in statements])
+            else:
+                tables.print_budgets(statements)
+            return
         budget = ledger[name]
         statement = budget.statement()
         spent = [entry for entry in budget.history() if entry.cost and entry.kind != "refuse"]
@@ -181,6 +189,9 @@ def spend(
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
     ] = None,
+    block: Annotated[
+        str | None, typer.Option(metavar="A..B", help="In blocks from A to B of a group.")
+    ] = None,
     purpose: Purpose = "",
     actor: Actor = "",
     db: Db = DEFAULT_DB,
@@ -197,6 +208,8 @@ def spend(
 
     asked = given_cost(context)
     with opened(db) as ledger:
+        if block is not None:
+            names = [one for name in names for one in members(ledger, name, block)]
         costs = dict.fromkeys(names, asked)
         receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
         if as_json:

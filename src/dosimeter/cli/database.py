@@ -49,6 +49,30 @@ def opened(db: str, *, make: bool = False) -> Iterator[Ledger]:
             raise
 
 
+def members(ledger: Ledger, name: str, block: str | None = None) -> list[str]:
+    """The budget of that name, or the blocks of a group, in the order of their labels.
+
+    Args:
+        ledger: Where they are.
+        name: A budget, or what stands before the slash in the names of its blocks.
+        block: One label, or two with dots between, for all labels from one to the other.
+
+    Raises:
+        BudgetNotFound: There is neither, or no such block.
+    """
+    from dosimeter.ledger import BudgetNotFound
+
+    if block is None and name in ledger:
+        return [name]
+    first, dots, last = (block or "").partition("..")
+    labels = sorted(one[len(name) + 1 :] for one in ledger if one.startswith(f"{name}/"))
+    if block is not None:
+        labels = [one for one in labels if (first <= one <= last if dots else one == first)]
+    if not labels:
+        raise BudgetNotFound(name if block is None else f"{name}/{block}")
+    return [f"{name}/{label}" for label in labels]
+
+
 def complete_budgets(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names of budgets that begin as what was typed, for the shell; none if it cannot tell."""
     url = str(ctx.params.get("db") or os.environ.get("DOSIMETER_DB") or DEFAULT_DB)
@@ -62,6 +86,9 @@ def complete_budgets(ctx: typer.Context, incomplete: str) -> list[str]:
 def _known(name: str, ledger: Ledger) -> str:
     """What to write instead of a name that no budget has."""
     names = list(ledger)
+    blocks = sum(one.startswith(f"{name}/") for one in names)
+    if blocks:
+        return f"nothing was spent; it is a group of {blocks} blocks, named by --block A..B"
     close = nearest(name, names)
     if close:
         return f"nothing was spent; did you mean {close!r}?"
