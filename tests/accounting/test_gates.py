@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dosimeter as dm
+from dosimeter.accounting.tally import charge
 from strategies import HOSTILE, WRONG_TYPES, costs, spends
 
 GAUSSIAN = dm.Gaussian(10.0)
@@ -37,6 +38,8 @@ class TestFilterAndOdometer:
                 each.spend(cost)
         low = np.array(together.state()["rdp"], dtype=float)
         high = np.array(each.state()["rdp"], dtype=float)
+        if math.inf in (each.tally.cut, together.tally.cut):
+            return  # one run more or less may have been the first to be charged whole
         assert np.all(high >= low * (1 - 2**-51 * len(spends)))
         assert np.all(high <= low * (1 + 2**-52 * 800) + 1e-300) or np.isinf(low).any()
 
@@ -56,6 +59,8 @@ class TestFilterAndOdometer:
             one.spend(cost, count)
         for cost, count in order.sample(spends, len(spends)):
             other.spend(cost, count)
+        if math.inf in (one.tally.cut, other.tally.cut):
+            return  # which runs were charged whole depends on which came last
         assert one.epsilon == pytest.approx(other.epsilon, rel=1e-9, abs=1e-7)
 
     @given(spends=spends)
@@ -63,11 +68,11 @@ class TestFilterAndOdometer:
         from fractions import Fraction
 
         gate = new_gate()
-        orders = list(gate.orders)
+        orders, cutting = gate.orders, gate.account.terms.cutting
         exact = [Fraction(0)] * len(orders)
         for cost, count in spends:
             gate.spend(cost, count)
-            curve = cost.rdp(orders)
+            curve = charge(cost, 1, orders, cutting).rdp  # never more than the whole curve
             exact = [
                 total + count * Fraction(float(value)) if math.isfinite(value) else math.inf
                 for total, value in zip(exact, curve, strict=True)

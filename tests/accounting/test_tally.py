@@ -14,14 +14,14 @@ counts = st.integers(1, 2**53)
 
 
 def tally(value):
-    return Tally(np.array([value]), value, value)
+    return Tally(np.array([value]), value, value, value)
 
 
 @given(a=numbers, b=numbers)
 def test_sums_are_rounded_up_and_exact_where_they_can_be(a, b):
     total = tally(a).plus(tally(b))
     exact = Fraction(a) + Fraction(b)
-    for value in (total.rdp[0], total.pure_epsilon, total.delta):
+    for value in (total.rdp[0], total.pure_epsilon, total.delta, total.cut):
         assert Fraction(float(value)) >= exact
     if Fraction(a + b) == exact:
         assert total.pure_epsilon == a + b
@@ -33,7 +33,7 @@ def test_sums_are_rounded_up_and_exact_where_they_can_be(a, b):
 def test_products_are_rounded_up_and_exact_where_they_can_be(a, count):
     product = tally(a).times(count)
     exact = Fraction(a) * count
-    for value in (product.rdp[0], product.pure_epsilon, product.delta):
+    for value in (product.rdp[0], product.pure_epsilon, product.delta, product.cut):
         assert Fraction(float(value)) >= exact
     if Fraction(a * count) == exact:
         assert product.pure_epsilon == a * count
@@ -41,5 +41,5 @@ def test_products_are_rounded_up_and_exact_where_they_can_be(a, count):
 
 @given(a=numbers, count=counts)
 def test_infinity_stays(a, count):
-    assert tally(math.inf).plus(tally(a)) == (math.inf, math.inf, math.inf)
-    assert tally(math.inf).times(count) == (math.inf, math.inf, math.inf)
+    assert tally(math.inf).plus(tally(a)) == (math.inf,) * 4
+    assert tally(math.inf).times(count) == (math.inf,) * 4

@@ -163,6 +163,7 @@ class Account:
             "rdp": [saved.number(value) for value in tally.rdp.tolist()],
             "pure_epsilon": saved.number(tally.pure_epsilon),
             "spent_delta": tally.delta,
+            **({"spent_cut": saved.number(tally.cut)} if self.terms.cut else {}),
         }
         if self.terms.menu is not None:
             plain["quanta_left"] = 0 if self.quanta is None else self.quanta.left
@@ -184,6 +185,7 @@ class Account:
                 saved.numbers("rdp", plain["rdp"]),
                 saved.one("pure_epsilon", plain["pure_epsilon"]),
                 saved.one("spent_delta", plain["spent_delta"]),
+                saved.one("spent_cut", plain["spent_cut"]) if terms.cut else 0.0,
             )
             counts = None
             if terms.menu is not None:
@@ -206,6 +208,12 @@ class Account:
             raise StateError(f"state rdp must hold {wanted} values, got {len(tally.rdp)}")
         if not tally.delta <= terms.approx_delta:
             raise StateError(f"state spent_delta must be within approx_delta, got {tally.delta!r}")
+        if not (
+            tally.cut <= (terms.cutting.cap if terms.cutting else 0.0) or tally.cut == math.inf
+        ):
+            raise StateError(
+                f"state spent_cut must be within its share of delta, got {tally.cut!r}"
+            )
         sums, (quanta, prepaid) = _sums(terms, tally), _counted(terms, counts)
         if quanta is None and terms.limit < math.inf:
             within = min(sums.tangent.epsilon, tally.pure_epsilon)
@@ -294,13 +302,16 @@ class Account:
 
 
 POSITION = frozenset(
-    ["rdp", "pure_epsilon", "spent_delta", "quanta_left", "prepaid", "menu_open", "mark"]
+    [
+        *("rdp", "pure_epsilon", "spent_delta", "spent_cut"),
+        *("quanta_left", "prepaid", "menu_open", "mark"),
+    ]
 )
 """The fields of a plain account that move; the others are its terms."""
 
 
 def _sums(terms: Terms, tally: Tally) -> Sums:
-    return Sums(terms.mixture, terms.limit, terms.approx_delta, tally)
+    return Sums(terms.mixture, terms.limit, terms.approx_delta, terms.cutting, tally)
 
 
 def _counted(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from dosimeter import arguments
 from dosimeter.accounting.filter import Filter
@@ -95,8 +96,9 @@ def epsilon_for(
     )
     epsilon = exact or plain
     while epsilon < plain:
-        if Filter(epsilon, delta, menu=[cost]).admits(cost, steps):
-            return epsilon
+        with suppress(ValueError):  # a little less than one run needs makes no menu
+            if Filter(epsilon, delta, menu=[cost]).admits(cost, steps):
+                return epsilon
         epsilon = _rounded_up(1.002 * epsilon)
     return plain
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dosimeter.accounting.account import Account
+from dosimeter.accounting.cutting import FILTER_SHARE
 from dosimeter.accounting.meter import Meter
 from dosimeter.accounting.priced.items import Menu
 from dosimeter.accounting.terms import Terms
@@ -36,6 +37,9 @@ class Filter(Meter):
             mixture on a tenth of delta and, once admitted, ends the menu.
         neighbours: Which two data sets the guarantee speaks about; every cost must be for the
             same relation.
+        cut: Share of the mixture's delta for outputs so rare that sampled costs leave them out.
+            It makes small sample rates several times cheaper and all else 0.3 % dearer; it
+            never changes what is guaranteed.
 
     Guarantee:
         Everything ever admitted is together (epsilon, delta + approx_delta)-DP for all
@@ -68,6 +72,7 @@ class Filter(Meter):
         weights: Sequence[float] | FloatArray | None = None,
         menu: Sequence[Cost] | Menu | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+        cut: float = FILTER_SHARE,
     ) -> None:
         terms = Terms.of_filter(
             epsilon,
@@ -78,5 +83,6 @@ class Filter(Meter):
             weights=weights,
             menu=menu,
             neighbours=neighbours,
+            cut=cut,
         )
         super().__init__(Account.open(terms))

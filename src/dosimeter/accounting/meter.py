@@ -160,10 +160,12 @@ class Meter:
         names = _TERMS | _SUMS | ({"epsilon"} if cls._kind == "filter" else set())
         if priced:
             share.require_format(state)
-            names |= POSITION | {"menu", "menu_format"}
+            names |= (POSITION - {"spent_cut"}) | {"menu", "menu_format"}
             names |= {"readings"} if cls._kind == "odometer" else set()
         if isinstance(state, Mapping) and "neighbours" in state:
             names |= {"neighbours"}
+        if isinstance(state, Mapping) and "cut" in state:
+            names |= {"cut", "spent_cut"}
         fields = dict(saved.unseal(cls._kind, state, names))
         for name in ("version", "checksum"):
             del fields[name]

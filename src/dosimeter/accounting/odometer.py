@@ -13,12 +13,14 @@ import math
 from collections.abc import Iterable, Sequence
 
 from dosimeter.accounting.account import Account
+from dosimeter.accounting.cutting import ODOMETER_SHARE
 from dosimeter.accounting.meter import Meter
 from dosimeter.accounting.mixture import Mixture
 from dosimeter.accounting.priced.items import Ladder
 from dosimeter.accounting.terms import Terms
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
+from dosimeter.rdp.cost import SLACK
 from dosimeter.rdp.orders import FloatArray
 
 
@@ -37,6 +39,9 @@ class Odometer(Meter):
             tightest there.
         neighbours: Which two data sets the guarantee speaks about; every cost must be for the
             same relation.
+        cut: Share of the mixture's delta for outputs so rare that sampled costs leave them out.
+            It makes small sample rates several times cheaper and all else 0.1 % dearer; it
+            never changes what is guaranteed.
 
     Guarantee:
         If one stops at any time t that may depend on all outputs so far, then for every
@@ -50,7 +55,7 @@ class Odometer(Meter):
         >>> odometer = dm.Odometer(delta=1e-6)
         >>> odometer.spend(dm.SampledGaussian(sample_rate=0.01, noise_multiplier=1.0), 98)
         >>> print(f"{odometer.epsilon:.3f}")
-        1.899
+        1.727
     """
 
     _kind = "odometer"
@@ -65,6 +70,7 @@ class Odometer(Meter):
         menu: Sequence[Cost] | Ladder | None = None,
         plan: tuple[Cost, int] | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+        cut: float = ODOMETER_SHARE,
     ) -> None:
         terms = Terms.of_odometer(
             delta,
@@ -74,6 +80,7 @@ class Odometer(Meter):
             menu=menu,
             plan=plan,
             neighbours=neighbours,
+            cut=cut,
         )
         super().__init__(Account.open(terms))
 
@@ -93,7 +100,15 @@ class Odometer(Meter):
         return self._bound(self._account.terms.mixture.two_sided())
 
     def _bound(self, mixture: Mixture) -> float:
-        tally = self._account.sums.tally
+        account = self._account
+        tally, orders = account.sums.tally, mixture.orders
         if tally.delta > 0:
             return math.inf
-        return min(mixture.loss_bound(tally.rdp), tally.pure_epsilon)
+        rdp = tally.rdp
+        if tally.cut > 0:
+            # Half for views that make it likely that something left out has happened, and half for
+            # the loss of the others, which the mixture sees but for a part (docs, Theorem 8).
+            mixture = Mixture(orders, mixture.weights, mixture.delta / 2)
+            likely = -math.log1p(-4 * account.terms.cut)
+            rdp = rdp + likely * (orders.array / orders.beta) * SLACK
+        return min(mixture.loss_bound(rdp), tally.pure_epsilon)

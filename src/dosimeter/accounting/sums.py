@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 
+from dosimeter.accounting.cutting import Cutting
 from dosimeter.accounting.mixture import Mixture, Root, Tangent
-from dosimeter.accounting.tally import Tally, charge, largest
+from dosimeter.accounting.tally import Tally, charge, charge_after, largest
 from dosimeter.rdp import Cost
 from dosimeter.rdp.cost import UP
 from dosimeter.rounding import at_most, exact
@@ -28,6 +29,7 @@ class Sums:
         "_root",
         "_tangent",
         "approx_delta",
+        "cutting",
         "limit",
         "mixture",
         "tally",
@@ -38,6 +40,7 @@ class Sums:
         mixture: Mixture,
         limit: float,
         approx_delta: float,
+        cutting: Cutting | None,
         tally: Tally,
         tangent: Tangent | None = None,
         before: Sums | None = None,
@@ -45,6 +48,7 @@ class Sums:
         self.mixture = mixture
         self.limit = limit
         self.approx_delta = approx_delta
+        self.cutting = cutting
         self.tally = tally
         tally.rdp.setflags(write=False)
         self._tangent = tangent
@@ -57,7 +61,7 @@ class Sums:
 
     def take(self, cost: Cost, count: int) -> tuple[Sums, int] | None:
         """The sums after a spend, if they stay within the limit and the cap on failures."""
-        asked = charge(cost, count, self.mixture.orders)
+        asked = self._asked(cost, count)
         tally = self.tally.plus(asked)
         if not tally.delta <= self.approx_delta:
             return None
@@ -76,12 +80,12 @@ class Sums:
 
     def charged(self, cost: Cost, runs: int) -> Sums:
         """The sums after runs that they need not vouch for."""
-        return self._with(self.tally.plus(charge(cost, runs, self.mixture.orders)))
+        return self._with(self.tally.plus(self._asked(cost, runs)))
 
     def released(self, cost: Cost, runs: int) -> Sums:
         """The sums without runs that are part of them, rounded up."""
-        tally = self.tally.minus(charge(cost, runs, self.mixture.orders))
-        return Sums(self.mixture, self.limit, self.approx_delta, tally)
+        tally = self.tally.minus(charge(cost, runs, self.mixture.orders, self.cutting))
+        return Sums(self.mixture, self.limit, self.approx_delta, self.cutting, tally)
 
     def most(self, cost: Cost) -> int:
         """The largest count that stays within the limit."""
@@ -114,7 +118,7 @@ class Sums:
 
     def shortage(self, cost: Cost, count: int) -> str:
         """Which limit would be passed."""
-        tally = self.tally.plus(charge(cost, count, self.mixture.orders))
+        tally = self.tally.plus(self._asked(cost, count))
         if not tally.delta <= self.approx_delta:
             return (
                 f"the deltas of its costs would sum to {at_most(tally.delta)}, over "
@@ -123,5 +127,8 @@ class Sums:
         after = min(self.mixture.epsilon(tally.rdp), tally.pure_epsilon)
         return f"epsilon would be {at_most(after)}"
 
+    def _asked(self, cost: Cost, count: int) -> Tally:
+        return charge_after(self.tally, cost, count, self.mixture.orders, self.cutting)
+
     def _with(self, tally: Tally, tangent: Tangent | None = None) -> Sums:
-        return Sums(self.mixture, self.limit, self.approx_delta, tally, tangent, self)
+        return Sums(self.mixture, self.limit, self.approx_delta, self.cutting, tally, tangent, self)

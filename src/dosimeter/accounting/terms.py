@@ -10,9 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dosimeter import arguments
+from dosimeter.accounting.cutting import (
+    FILTER_SHARE,
+    ODOMETER_SHARE,
+    Cutting,
+    checked_share,
+    kept_share,
+)
 from dosimeter.accounting.mixture import Mixture
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.items import Ladder, Menu
@@ -44,6 +52,7 @@ class Terms:
         menu: The declared mechanisms and their prices.
         readings: Epsilon after each number of quanta, for an odometer with a menu.
         neighbours: Which two data sets the guarantee speaks about, and so every cost.
+        cut: Share of the mixture's delta for outputs that are left out.
     """
 
     limit: float
@@ -53,6 +62,7 @@ class Terms:
     menu: Menu | None = None
     readings: tuple[float, ...] | None = None
     neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD
+    cut: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.neighbours, Neighbours):
@@ -74,11 +84,13 @@ class Terms:
         weights: Sequence[float] | FloatArray | None = None,
         menu: Sequence[Cost] | Menu | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+        cut: float = FILTER_SHARE,
     ) -> Terms:
         """The terms of a filter; see `Filter`."""
         limit = arguments.positive("epsilon", epsilon)
         delta = arguments.open_unit("delta", delta)
         part = delta if menu is None else delta * share.MIXTURE_SHARE
+        cut = _cut(cut, neighbours)
         grid = budget_orders(limit, part) if orders is None else Orders(orders)
         if weights is None:
             weights = budget_weights(grid, limit, part)
@@ -90,9 +102,10 @@ class Terms:
             limit=limit,
             delta=delta,
             approx_delta=arguments.non_negative("approx_delta", approx_delta),
-            mixture=Mixture(grid, weights, part),
+            mixture=Mixture(grid, weights, part * kept_share(cut)),
             menu=None if menu is None else share.menu_for(menu, limit, delta),
             neighbours=neighbours,
+            cut=cut,
         )
 
     @classmethod
@@ -106,6 +119,7 @@ class Terms:
         menu: Sequence[Cost] | Ladder | None = None,
         plan: tuple[Cost, int] | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+        cut: float = ODOMETER_SHARE,
     ) -> Terms:
         """The terms of an odometer; see `Odometer`."""
         delta = arguments.open_unit("delta", delta)
@@ -114,7 +128,9 @@ class Terms:
         grid = DEFAULT_ORDERS if orders is None else Orders(orders)
         part = delta if menu is None else delta * share.ODOMETER_MIXTURE_SHARE
         approx_delta = arguments.non_negative("approx_delta", approx_delta)
-        mixture = Mixture(grid, default_weights(grid) if weights is None else weights, part)
+        cut = _cut(cut, neighbours)
+        weights = default_weights(grid) if weights is None else weights
+        mixture = Mixture(grid, weights, part * kept_share(cut))
         ladder = None if menu is None else share.ladder_for(menu, delta, plan)
         return cls(
             limit=math.inf,
@@ -124,7 +140,13 @@ class Terms:
             menu=None if ladder is None else ladder.menu,
             readings=None if ladder is None else ladder.readings,
             neighbours=neighbours,
+            cut=cut,
         )
+
+    @cached_property
+    def cutting(self) -> Cutting | None:
+        """Which outputs the mixture leaves out; None if it takes them all."""
+        return Cutting.of(self.cut, self.mixture.delta / kept_share(self.cut), self.limit)
 
     @property
     def kind(self) -> str:
@@ -154,6 +176,7 @@ class Terms:
             "approx_delta": self.approx_delta,
             "orders": list(self.mixture.orders),
             "weights": self.mixture.weights.tolist(),
+            **({"cut": self.cut} if self.cut else {}),
             **({} if self.neighbours is _USUAL else {"neighbours": str(self.neighbours)}),
             **({} if self.menu is None else share.plain_menu(self.menu, self.readings)),
         }
@@ -165,7 +188,7 @@ class Terms:
         Raises:
             KeyError, TypeError, ValueError: They are not such terms.
         """
-        values = dict(plain)
+        values = {"cut": 0.0, **plain}  # there was none at first
         make: Any = {"filter": cls.of_filter, "odometer": cls.of_odometer}[values.pop("kind")]
         if "neighbours" in values:
             values["neighbours"] = Neighbours.named(values["neighbours"])
@@ -176,3 +199,8 @@ class Terms:
         if terms.plain() != plain:
             raise ValueError("they change when they are read")
         return terms
+
+
+def _cut(share: float, neighbours: Neighbours) -> float:
+    """The share set aside; none where a record is replaced, and so nothing is sampled."""
+    return 0.0 if neighbours is Neighbours.REPLACE_ONE_RECORD else checked_share(share)

@@ -44,7 +44,7 @@ def default_weights(orders: Orders) -> FloatArray:
 
 def budget_orders(epsilon: float, delta: float) -> Orders:
     """The default orders, extended where the budget needs larger or smaller ones."""
-    centre = _budget_centre(epsilon, delta)
+    centre = budget_centre(epsilon, delta)
     larger = [2.0**i for i in range(11, 17) if 2.0**i <= min(16 * centre, MAX_ORDER)]
     smaller = [1.0 + 2.0**-i for i in range(6, 2, -1) if 2.0**-i >= centre / 4]
     return Orders([*(smaller if centre < 0.5 else []), *DEFAULT_ORDERS, *larger])
@@ -52,7 +52,7 @@ def budget_orders(epsilon: float, delta: float) -> Orders:
 
 def budget_weights(orders: Orders, epsilon: float, delta: float) -> FloatArray:
     """Weights for a budget: a log-normal hump where that budget has its best orders."""
-    distance = np.log(orders.beta / _budget_centre(epsilon, delta)) / _BUDGET_WIDTH
+    distance = np.log(orders.beta / budget_centre(epsilon, delta)) / _BUDGET_WIDTH
     return _on_floor(orders, np.exp(-(distance**2) / 2))
 
 
@@ -74,7 +74,7 @@ def plan_weights(
     return np.asarray(weights / weights.sum())
 
 
-def _budget_centre(epsilon: float, delta: float) -> float:
+def budget_centre(epsilon: float, delta: float) -> float:
     """order - 1 around which a budget has its best orders, within what a grid can hold."""
     centre = _BUDGET_CENTRE * -math.log(delta) / max(epsilon, 1e-9)
     return min(max(centre, 1e-2), MAX_ORDER)

@@ -7,7 +7,6 @@ The `Account` decides; this module only writes it down and reads it back, exactl
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -21,7 +20,6 @@ from dosimeter.ledger.errors import JournalError
 from dosimeter.ledger.records import canonical, digest
 
 _DOUBLE = np.dtype("<f8")
-_TWO_DOUBLES = struct.Struct("<2d")
 _ENDED = "-"
 
 
@@ -55,8 +53,8 @@ def stored_terms(body: str) -> Terms:
 def write_position(account: Account) -> str:
     """Where an account stands: its sums as doubles in hexadecimal, then quanta and prepaid runs."""
     tally, menu = account.sums.tally, account.terms.menu
-    curve = tally.rdp.astype(_DOUBLE, copy=False).tobytes()
-    sums = (curve + _TWO_DOUBLES.pack(tally.pure_epsilon, tally.delta)).hex()
+    scalars = tally[1:] if account.terms.cut else tally[1:3]
+    sums = np.concatenate([tally.rdp, scalars]).astype(_DOUBLE, copy=False).tobytes().hex()
     if menu is None:
         return sums
     quanta = _ENDED if account.quanta is None else account.quanta.left
@@ -72,9 +70,13 @@ def read_position(terms: Terms, text: str) -> Account:
     try:
         sums, *counts = text.split(" ")
         packed = np.frombuffer(bytes.fromhex(sums), dtype=_DOUBLE).astype(np.float64)
-        if len(packed) < 2 or not np.all(packed >= 0) or bool(counts) != (terms.menu is not None):
+        size = len(terms.mixture.orders)
+        wanted = size + (3 if terms.cut else 2)
+        if len(packed) != wanted or not np.all(packed >= 0):
             raise ValueError("other numbers")
-        tally = Tally(packed[:-2], float(packed[-2]), float(packed[-1]))
+        if bool(counts) != (terms.menu is not None):
+            raise ValueError("counts without a menu, or a menu without counts")
+        tally = Tally(packed[:size], *packed[size:].tolist())
         if not counts:
             return Account.at(terms, tally)
         left, *prepaid = counts

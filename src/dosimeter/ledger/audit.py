@@ -213,6 +213,7 @@ def _lenient(account: Account) -> Account:
         terms.mixture,
         terms.limit * (1 + _TOLERANCE) + _EPSILON,
         terms.approx_delta * (1 + _TOLERANCE),
+        terms.cutting,
         account.sums.tally,
     )
     return Account(terms, (*account.potentials[:-1], sums), account.prepaid)

@@ -37,6 +37,18 @@ SMALLEST = 1e-300
 """Added to every closed form: below it the roundings of denormal numbers are not relative."""
 
 
+class Cut(NamedTuple):
+    """What a run costs without its rarest outputs.
+
+    Attributes:
+        rdp: Bounds, at each order, the Rényi cost in both directions of the outputs that are kept.
+        chance: Bounds the probability of the others, whichever neighbour is the true one.
+    """
+
+    rdp: FloatArray
+    chance: float
+
+
 class Option(NamedTuple):
     """How the command line takes a cost: `--name` with its numbers, comma-separated."""
 
@@ -97,6 +109,15 @@ class Cost(ABC):
 
     def loss(self, direction: Direction) -> Loss | None:
         """The exact privacy loss of one run in one direction, or None if it is not known."""
+        return None
+
+    def cut(self, orders: Orders, chance: float) -> Cut | None:
+        """The cost without outputs of at most this probability; None if it takes them all.
+
+        Guarantee:
+            For both neighbours and at each order, the moments of the outputs that are kept, and
+            the probability of the others, of one pair of which the mechanism is a function.
+        """
         return None
 
     def dp_event(self) -> dp_accounting.DpEvent | None:

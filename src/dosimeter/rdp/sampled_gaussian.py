@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dosimeter import arguments
 from dosimeter.neighbours import Neighbours
-from dosimeter.rdp.cost import Cost, Option, interpolate
+from dosimeter.rdp.cost import Cost, Cut, Option, interpolate
 from dosimeter.rdp.gaussian import Gaussian
 from dosimeter.rdp.loss import (
     Cells,
@@ -31,8 +29,9 @@ from dosimeter.rdp.loss import (
     normal_tail,
     require_noise,
 )
-from dosimeter.rdp.moments import log_excess, log_of_one_plus
+from dosimeter.rdp.moments import BinomialTerms, log_excess, log_expm1, log_of_one_plus
 from dosimeter.rdp.orders import FloatArray, Orders
+from dosimeter.rdp.sampled_cut import cut_sampled
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -119,6 +118,15 @@ class SampledGaussian(Cost):
             return math.log(rate) + exponent + math.log1p(others)
         return math.log1p(rate * math.expm1(exponent))
 
+    def cut(self, orders: Orders, chance: float) -> Cut | None:
+        """The step without its largest outputs, where a rate below 1 makes them rare."""
+        # Below this order outputs that hardly ever occur do not carry the moment.
+        noise = self.noise_multiplier
+        first = 1.0 - 2.0 * noise * noise * math.log(self._rate)
+        if not (self.sample_rate < 1 and orders[-1] >= first):
+            return None
+        return cut_sampled(self._rate, self.noise_multiplier, orders, chance)
+
     def dp_event(self) -> dp_accounting.DpEvent:
         """A PoissonSampledDpEvent of a GaussianDpEvent."""
         import dp_accounting
@@ -128,24 +136,9 @@ class SampledGaussian(Cost):
 
     def _at_whole(self, orders: tuple[int, ...]) -> FloatArray:
         """log1p of sum over k >= 2 of C(a,k) (1-q)^(a-k) q^k (e^{k(k-1)/2s^2} - 1), over a - 1."""
-        q, s = self._rate, self.noise_multiplier
-        terms = _binomial_terms(orders)
-        growth = terms.pairs / s / s
-        log_growth = np.where(
-            growth < 30,
-            np.log(np.expm1(np.minimum(growth, 30.0))),
-            growth + np.log1p(-np.exp(-np.maximum(growth, 30.0))),
-        )
-        exponents = terms.log_choose + terms.rest * math.log1p(-q) + terms.k * math.log(q)
-        exponents += log_growth
-        peak = np.maximum.reduceat(exponents, terms.starts)
-        sums = np.add.reduceat(np.exp(exponents - np.repeat(peak, terms.sizes)), terms.starts)
-        log_moment = peak + np.log(sums)
-        array = np.array(orders, dtype=np.float64)
-        value = log_of_one_plus(log_moment)
-        # Each exponent is a few sums of numbers no larger than a (4 + |log q|).
-        slack = 2.0**-50 * (64.0 + array * (4.0 + abs(math.log(q))))
-        return np.asarray(value / (array - 1.0) * (1.0 + slack) + 5e-324)
+        terms = BinomialTerms.of(orders)
+        growth = terms.pairs / self.noise_multiplier / self.noise_multiplier
+        return terms.rdp(self._rate, log_expm1(growth))
 
     def _between(self, orders: FloatArray) -> FloatArray:
         """The trapezoidal rule, or the chord between whole orders where it needs many nodes."""
@@ -225,32 +218,3 @@ class SampledLoss(Loss):
         error = _CELL_ERROR * plain + lost
         error += ((1 - rate) * lost + rate * lost_too) * np.exp(cuts[1:])
         return Cells(plain, mixed, error, (tail, tail_mixed, _CELL_ERROR * tail))
-
-
-@dataclass(frozen=True)
-class _Terms:
-    """The parts of the binomial sums that depend on the orders alone, laid end to end."""
-
-    k: FloatArray
-    rest: FloatArray
-    pairs: FloatArray
-    log_choose: FloatArray
-    starts: npt.NDArray[np.intp]
-    sizes: npt.NDArray[np.intp]
-
-
-@lru_cache(maxsize=64)
-def _binomial_terms(orders: tuple[int, ...]) -> _Terms:
-    k = np.concatenate([np.arange(2, a + 1, dtype=np.float64) for a in orders])
-    sizes = np.array([a - 1 for a in orders], dtype=np.intp)
-    a = np.repeat(np.array(orders, dtype=np.float64), sizes)
-    log_factorial = np.array([math.lgamma(i + 1.0) for i in range(max(orders) + 1)])
-    total, chosen = a.astype(np.intp), k.astype(np.intp)
-    return _Terms(
-        k=k,
-        rest=a - k,
-        pairs=k * (k - 1.0) / 2.0,
-        log_choose=log_factorial[total] - log_factorial[chosen] - log_factorial[total - chosen],
-        starts=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp),
-        sizes=sizes,
-    )
