@@ -53,6 +53,9 @@ class SampledGaussian(Cost):
     `noise_multiplier` is the standard deviation of the noise on the *sum* over its
     sensitivity (for DP-SGD, the clipping norm). Batches of fixed size, shuffled batches
     and sampling without replacement cost more than this curve says.
+
+    Gates leave its rarest outputs out (`cut`), so the mechanism must be this one: of another one
+    that has merely its curve, spend the `Curve`.
     """
 
     sample_rate: float
