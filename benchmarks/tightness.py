@@ -58,6 +58,23 @@ WORKLOADS: dict[str, list[tuple[dm.Cost, int]]] = {
     ],
     "steps and queries": [(_step(0.01024, 1.0), 5880), (dm.Laplace(10.0), 50)],
     "plain Gaussians mixed": [(dm.Gaussian(100.0), 4_000), (dm.Gaussian(30.0), 270)],
+    "four steps at rates near 0.001": [
+        (_step(1e-3, 1.0), 2_500),
+        (_step(5e-4, 0.9), 5_000),
+        (_step(2e-3, 1.5), 2_500),
+        (_step(1e-3, 1.2), 5_000),
+    ],
+    "four steps at rates near 0.0001": [
+        (_step(1e-4, 1.0), 25_000),
+        (_step(2e-4, 1.2), 12_000),
+        (_step(1e-4, 1.5), 50_000),
+        (_step(3e-4, 2.0), 20_000),
+    ],
+}
+GOALS = {
+    "filter with a menu, mean": 1.02,
+    "filter, mean": 1.20,
+    "filter, worst": 1.55,
 }
 
 
@@ -101,10 +118,16 @@ def _capacity(epsilon: float) -> list[tuple[str, int, float]]:
 def _goals(ratios: dict[str, list[float]]) -> list[Result]:
     """Ours as figures of the report's head."""
     ours = ("filter with a menu", "odometer with a menu, planned", "filter", "odometer")
-    return [
-        Result(f"{name}, {what}", value, "times PLD", "", True)
+    figures = {
+        f"{name}, {what}": value
         for name in ours
         for what, value in (("mean", _mean(ratios[name])), ("worst", max(ratios[name])))
+    }
+    return [
+        Result.at_most(name, value, GOALS[name], "times PLD")
+        if name in GOALS
+        else Result(name, value, "times PLD", "", True)
+        for name, value in figures.items()
     ]
 
 

@@ -135,3 +135,28 @@ def test_so_it_does_a_published_run(name, pld):
     noises = json.loads(RUNS.read_text())[name]["sigma"]
     schedule = [spend for noise in noises for spend in ((step(round(noise, 1)), 98), (SIGNAL, 1))]
     assert admitted(dm.Filter(1.050 * pld, DELTA, menu=MENU), schedule)
+
+
+SMALL_RATES = {
+    "near 0.001": (
+        [(1e-3, 1.0, 2500), (5e-4, 0.9, 5000), (2e-3, 1.5, 2500), (1e-3, 1.2, 5000)],
+        0.559,
+    ),
+    "near 0.0001": (
+        [(1e-4, 1.0, 25000), (2e-4, 1.2, 12000), (1e-4, 1.5, 50000), (3e-4, 2.0, 20000)],
+        0.156,
+    ),
+}
+"""Steps (rate, noise, count) of which one budget buys several, and their PLD epsilon."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1.03, 1.1, 1.3])
+@pytest.mark.parametrize("name", SMALL_RATES)
+def test_small_rates_are_sold_near_exact_accounting_and_no_less_of_them_for_more(name, times):
+    steps, exact = SMALL_RATES[name]
+    spends = [(dm.SampledGaussian(rate, noise), count) for rate, noise, count in steps]
+    budget = dm.Filter(times * exact, DELTA, menu=[cost for cost, _ in spends])
+    for cost, count in spends:
+        budget.spend(cost, count)
+    assert budget.standing.menu
