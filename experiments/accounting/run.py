@@ -25,7 +25,7 @@ def least_filter(step: dm.Cost, steps: int, delta: float) -> float:
     low, high = 0, 100_000
     while high - low > 1:
         middle = (low + high) // 2
-        fits = dm.Filter(middle / 1000, delta).admits(step, steps)
+        fits = dm.Filter(middle / 1000, delta, cut=0).admits(step, steps)
         low, high = (low, middle) if fits else (middle, high)
     return high / 1000
 
@@ -41,7 +41,7 @@ def compute(config: dict[str, Any]) -> dict[str, list[float]]:
         "fixed, paper": lambda: RdpComposition(delta=delta, orders=PAPER_ORDERS, conversion=tail),
         "odometer, text": lambda: LecuyerOdometer(delta),
         "odometer, published": lambda: LecuyerOdometer(delta, orders=published, first_filter=first),
-        "our odometer": lambda: dm.Odometer(delta),
+        "our odometer": lambda: dm.Odometer(delta, cut=0),
         "fixed, tight": lambda: RdpComposition(delta=delta),
         "fixed, PLD": lambda: PldComposition(delta=delta),
     }

@@ -38,7 +38,8 @@ def step_cost(arm: dict[str, Any]) -> dm.SampledGaussian:
 def new_filter(arm: dict[str, Any]) -> dm.Filter:
     """The filter of an arm; the plan shapes its tightness, and what follows may differ."""
     plan = arm["plan"]
-    return dm.Filter(arm["limit"], arm["delta"], plan=(step_cost({**arm, **plan}), plan["steps"]))
+    planned = step_cost({**arm, **plan}), plan["steps"]
+    return dm.Filter(arm["limit"], arm["delta"], plan=planned, cut=0)
 
 
 def train(

@@ -36,7 +36,7 @@ def readings(run: dict[str, Any], config: dict[str, Any], records: int) -> dict[
     orders = [a for a in PAPER_ORDERS if a >= config["published"]["first_order"]]
     first = config["published"]["first_filter"]
     gates: dict[str, Any] = {
-        "ours": dm.Odometer(config["delta"]),
+        "ours": dm.Odometer(config["delta"], cut=0),
         "paper": LecuyerOdometer(config["delta"], orders=orders, first_filter=first),
     }
     values: dict[str, list[float]] = {name: [] for name in gates}

@@ -86,7 +86,7 @@ def run_arm(
     history = fit(
         model,
         train,
-        dm.Odometer(arm["delta"]),
+        dm.Odometer(arm["delta"], cut=0),
         epochs=arm["epochs"],
         noise_multiplier=arm["noise_multiplier"],
         batch_size=arm["batch_size"],

@@ -27,7 +27,7 @@ def replay(run: dict[str, list[float]], config: dict[str, Any], *, signal: bool)
     published = [a for a in PAPER_ORDERS if a >= config["first_order"]]
     delta, first = config["delta"], config["first_filter"]
     theirs = LecuyerOdometer(delta, orders=published, first_filter=first)
-    ours = dm.Odometer(delta)
+    ours = dm.Odometer(delta, cut=0)
     readings: dict[str, list[float]] = {"ours": [], "paper": []}
     for noise, batch in zip(run["sigma"], run["batch_size"], strict=True):
         step = dm.SampledGaussian(batch / config["records"], noise)
