@@ -92,6 +92,7 @@ def test_a_session_ends_when_signed_out_revoked_or_old(page, office, clock):
 
 
 FORMS = ["/create", "/verify", "/tokens", "/tokens/revoke", "/logout"]
+FORMS += ["/allowances", "/allowances/end", "/approval-line", "/requests/decide"]
 
 
 @pytest.mark.parametrize("path", FORMS)

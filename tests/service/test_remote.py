@@ -14,6 +14,7 @@ import pytest
 import dosimeter as dm
 from dosimeter.ledger import (
     AccessDenied,
+    AwaitingApproval,
     Budget,
     BudgetClosed,
     BudgetExists,
@@ -108,6 +109,16 @@ def test_it_raises_what_a_ledger_raises(service, ledger, budget):
         ledger.export(budget.name, to="another")
     with pytest.raises(LedgerError, match="where the database is"):
         _ = ledger.identity
+
+
+def test_a_spend_that_waits_is_given_its_receipt_once_approved(service, ledger, budget):
+    office, name = service.office, budget.name
+    office.approvals.draw_line(name, 0.0)
+    with pytest.raises(AwaitingApproval, match="key="):
+        budget.spend(QUERY, key="large")
+    (waiting,) = [one for one in office.approvals.listed() if name in one.costs]
+    office.approvals.decide(waiting.id, approve=True, by="bob")
+    assert not budget.spend(QUERY, key="large").replayed
 
 
 def test_blocks_odometers_menus_and_relations_are_made(ledger):

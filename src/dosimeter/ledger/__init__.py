@@ -4,6 +4,7 @@
 from dosimeter.ledger.budget import Budget, Price, Statement
 from dosimeter.ledger.errors import (
     AccessDenied,
+    AwaitingApproval,
     BudgetClosed,
     BudgetExists,
     BudgetNotFound,
@@ -23,6 +24,7 @@ from dosimeter.ledger.reservation import Buffered, Reservation
 
 __all__ = [
     "AccessDenied",
+    "AwaitingApproval",
     "Budget",
     "BudgetClosed",
     "BudgetExists",

@@ -12,6 +12,7 @@ DosimeterError
     ├── ReservationError    a reservation is used up, over, or of another process
     ├── JournalError        what is stored is not what was written
     ├── AccessDenied        a service does not accept the token, or not for this
+    ├── AwaitingApproval    a service has reserved the spend, and someone must approve it
     ├── SchemaTooNew        a newer release wrote this database
     └── LedgerUnavailable   the database cannot be used now
         ├── LedgerBusy      someone else held the lock for too long
@@ -33,6 +34,7 @@ from dosimeter.ledger.stores.errors import (
 
 __all__ = [
     "AccessDenied",
+    "AwaitingApproval",
     "BudgetClosed",
     "BudgetExists",
     "BudgetNotFound",
@@ -109,3 +111,7 @@ class JournalError(LedgerError):
 
 class AccessDenied(LedgerError):
     """A service does not accept the token, or the token does not allow this."""
+
+
+class AwaitingApproval(LedgerError):
+    """A service has reserved the spend; once it is approved, the same key is given its receipt."""

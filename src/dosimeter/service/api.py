@@ -207,6 +207,26 @@ async def end_allowance(who: Who, at: At, ask: asks.EndOfAllowance) -> Any:
     return {"ended": True}
 
 
+@routes.post("/approval-line", summary="Let large spends wait for approval")
+async def approval_line(who: Who, at: At, ask: asks.Line) -> Any:
+    """Needs the role owner."""
+    await at.write([ask.name], at.office.draw_line, who, ask.name, ask.above)
+    return {"above": ask.above}
+
+
+@routes.get("/requests", summary="Spends that wait for approval, or were decided")
+async def requests(who: Who, at: At) -> Any:
+    """The caller's own, and those that the caller may decide."""
+    return to_wire(await at.do(at.office.requests, who))
+
+
+@routes.post("/requests/decide", summary="Approve or deny a spend")
+async def decide(who: Who, at: At, ask: asks.Decision) -> Any:
+    """Needs the role owner over its budgets, and someone else than who asked."""
+    await at.write([""], at.office.decide, who, ask.id, approve=ask.approve)
+    return {"decided": True}
+
+
 @routes.get("/tokens", summary="Every token, without its secret")
 async def tokens(who: Who, at: At) -> Any:
     """Needs the role admin."""

@@ -133,6 +133,20 @@ class EndOfAllowance(Ask):
     label: Annotated[str, Field(max_length=200)]
 
 
+class Line(Ask):
+    """The epsilon of one spend over which it waits for approval; null lets none wait."""
+
+    name: Name
+    above: float | None
+
+
+class Decision(Ask):
+    """Whether a spend that waits may be done."""
+
+    id: Annotated[str, Field(max_length=80)]
+    approve: bool
+
+
 class NewToken(Ask):
     """A token to issue."""
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cabinet: the service's own tables, beside the ledger's in the same database.
 
-Tokens, sessions of the page, reservations under way and who holds allowances. Several servers on
-one database share them. What a budget has spent is in the ledger alone; losing these tables loses
-no spend.
+Tokens, sessions of the page, reservations under way, who holds allowances and what waits for an
+approval. Several servers on one database share them. What a budget has spent is in the ledger
+alone; losing these tables loses no spend.
 """
 
 from __future__ import annotations
@@ -68,6 +68,28 @@ holds = Table(
     Column("receipts", Text),
     Column("expires", Double, nullable=False),
     Column("drawn", BigInteger),
+    UniqueConstraint("owner", "key"),
+)
+lines = Table(
+    "dosimeter_approval_lines",
+    _metadata,
+    Column("budget", Text, primary_key=True),
+    Column("above", Double, nullable=False),
+)
+requests = Table(
+    "dosimeter_requests",
+    _metadata,
+    Column("id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("costs", Text, nullable=False),
+    Column("runs", BigInteger, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("hold", Text, nullable=False),
+    Column("asked", Double, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("decided_by", Text),
+    Column("taken", Double),
     UniqueConstraint("owner", "key"),
 )
 allowances = Table(

@@ -86,24 +86,30 @@ class Holds:
             raise
         return made
 
-    def settle(self, owner: str, id: str, drawn: int) -> None:
+    def receipts(self, owner: str, id: str) -> dict[str, Receipt]:
+        """The receipts of a reservation of an owner's, by budget."""
+        return _receipts(self._row(owner, id))
+
+    def settle(self, owner: str, id: str, drawn: int, *, untouched: bool = False) -> None:
         """Ends a reservation of an owner's; the same again is no error.
+
+        Args:
+            owner: Whose it is.
+            id: Its number.
+            drawn: How many runs were drawn.
+            untouched: Whether it is certain that nothing was drawn but this, however late it is.
 
         Raises:
             ReservationError: There is none of this number, or it ended with another count.
         """
-        with self._cabinet.reading() as connection:
-            mine = select(holds).where(holds.c.id == id, holds.c.owner == owner)
-            row = connection.execute(mine).first()
-        if row is None or row.receipts is None:
-            raise ReservationError(f"id must be that of a reservation of yours, got {id!r:.80}")
+        row = self._row(owner, id)
         if row.drawn is not None:
             if row.drawn != drawn:
                 raise ReservationError(
                     f"reservation must be settled once, with {row.drawn} drawn, got {drawn} now"
                 )
             return
-        if drawn == 0 and self._clock() > row.expires:
+        if drawn == 0 and self._clock() > row.expires and not untouched:
             # Its owner may be gone, and nobody knows what they drew before.
             raise ReservationError("reservation must be freed before it expires; it stays spent")
         for receipt in _receipts(row).values():
@@ -113,6 +119,14 @@ class Holds:
                 # By another server, which died before it said so.
                 self._require_noted(receipt, drawn)
         self._write(id, drawn=drawn)
+
+    def _row(self, owner: str, id: str) -> Any:
+        with self._cabinet.reading() as connection:
+            mine = select(holds).where(holds.c.id == id, holds.c.owner == owner)
+            row = connection.execute(mine).first()
+        if row is None or row.receipts is None:
+            raise ReservationError(f"id must be that of a reservation of yours, got {id!r:.80}")
+        return row
 
     def _require_noted(self, receipt: Receipt, drawn: int) -> None:
         budget = self._ledger[receipt.budget]

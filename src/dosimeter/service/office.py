@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from dosimeter.accounting import Guarantee
 from dosimeter.ledger import (
+    AccessDenied,
     BudgetNotFound,
     Entry,
     JournalError,
@@ -27,6 +28,7 @@ from dosimeter.ledger import (
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
 from dosimeter.service.allowances import Allowance, Allowances
+from dosimeter.service.approvals import Approvals, Waiting
 from dosimeter.service.cabinet import Cabinet
 from dosimeter.service.holds import Holds
 from dosimeter.service.roles import Caller, Role
@@ -55,6 +57,7 @@ class Office:
         self.tokens = Tokens(self._cabinet, clock)
         self.holds = Holds(self._cabinet, self._ledger, clock)
         self.allowances = Allowances(self._cabinet, self._ledger)
+        self.approvals = Approvals(self._cabinet, self._ledger, self.holds, clock)
 
     @property
     def writes_one_at_a_time(self) -> bool:
@@ -126,10 +129,14 @@ class Office:
     ) -> dict[str, Receipt]:
         """Spends in every budget named and in the caller's allowances there, or in none."""
         caller.require(Role.SPENDER, costs)
+        own = own_key(caller, key)
+        approved = self.approvals.answered(caller.owner, costs, count, key=key)
+        if approved is not None:
+            return approved
         both = self.allowances.with_own(caller.owner, costs)
-        made = self._ledger.spend_all(
-            both, count, key=own_key(caller, key), purpose=purpose, actor=caller.owner
-        )
+        if self.approvals.waits(costs, count):
+            self.approvals.ask(caller.owner, both, count, key=key, purpose=purpose)
+        made = self._ledger.spend_all(both, count, key=own, purpose=purpose, actor=caller.owner)
         return {name: made[name] for name in costs}
 
     def reserve(
@@ -146,6 +153,11 @@ class Office:
         """A number for runs that are paid for now and drawn by the client, and their receipt."""
         caller.require(Role.SPENDER, [name])
         own_key(caller, key)
+        if self.approvals.waits({name: cost}, count):
+            raise AccessDenied(
+                f"a reservation in budget {name!r} must be below the line over which spends wait "
+                "for approval; reserve less, or spend"
+            )
         both = self.allowances.with_own(caller.owner, {name: cost})
         id, made = self.holds.make(
             caller.owner, both, count, key=key, lifetime=lifetime, purpose=purpose
@@ -172,6 +184,29 @@ class Office:
         """The allowances in a budget."""
         caller.require(Role.READER, [name])
         return self.allowances.listed(name)
+
+    def draw_line(self, caller: Caller, name: str, above: float | None) -> None:
+        """Makes spends over an epsilon wait for approval, or none."""
+        caller.require(Role.OWNER, [name])
+        self._ledger[name].statement()
+        self.approvals.draw_line(name, above)
+
+    def requests(self, caller: Caller) -> list[Waiting]:
+        """Spends that wait or were decided: those of the caller, and those to be decided."""
+        found = self.approvals.listed()
+        return [one for one in found if one.owner == caller.owner or self.may_decide(caller, one)]
+
+    def may_decide(self, caller: Caller, request: Waiting) -> bool:
+        """Whether the caller owns every budget of a request that has a line."""
+        names = [name for name in request.costs if "@" not in name]
+        return all((caller.role(name) or Role.READER) >= Role.OWNER for name in names)
+
+    def decide(self, caller: Caller, id: str, *, approve: bool) -> None:
+        """Approves or denies a spend that waits."""
+        request = self.approvals.request(id)
+        if not self.may_decide(caller, request):
+            raise ValueError(f"id must be that of a request, got {id!r:.80}")
+        self.approvals.decide(id, approve=approve, by=caller.owner)
 
     def price(self, caller: Caller, name: str, cost: Cost, count: int) -> Price:
         """What a spend would take and leave."""

@@ -203,6 +203,32 @@ async def end_allowance(request: Request, who: Who, at: At, fields: Own) -> Resp
     return RedirectResponse(f"/budget?name={quote(name, safe='')}#allowances", 303)
 
 
+@routes.post("/approval-line")
+async def approval_line(request: Request, who: Who, at: At, fields: Own) -> Response:
+    """Lets large spends wait for approval, or none."""
+    name, text = fields.get("name", ""), fields.get("above", "").strip()
+    try:
+        above = float(text) if text else None
+    except ValueError:
+        raise ValueError("above must be a number, or empty") from None
+    await at.write([name], at.office.draw_line, who, name, above)
+    return RedirectResponse(f"/budget?name={quote(name, safe='')}#approval", 303)
+
+
+@routes.get("/requests")
+async def requests(request: Request, who: Who, at: At) -> Response:
+    """Spends that wait for approval, or were decided."""
+    return render(request, "requests.html", **await at.do(shown.requests, at.office, who))
+
+
+@routes.post("/requests/decide")
+async def decide(request: Request, who: Who, at: At, fields: Own) -> Response:
+    """Approves or denies a spend."""
+    approve = fields.get("decision") == "approve"
+    await at.write([""], at.office.decide, who, fields.get("id", ""), approve=approve)
+    return RedirectResponse("/requests", 303)
+
+
 @routes.get("/download")
 async def download(
     who: Who, at: At, name: Annotated[str, Query(min_length=1, max_length=500)]

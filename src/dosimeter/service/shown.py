@@ -80,6 +80,7 @@ def budget(office: Office, who: Caller, name: str) -> dict[str, Any]:
         "role": who.role(name),
         "owns": (who.role(name) or Role.READER) >= Role.OWNER,
         "allowances": office.allowances_in(who, name),
+        "line": office.approvals.line(name),
     }
 
 
@@ -95,6 +96,22 @@ def what_if(
         return {"asked": asked, "price": office.price(who, name, cost, int(count)), "cost": cost}
     except (DosimeterError, ValueError, TypeError) as error:
         return {"asked": asked, "wrong": str(error)}
+
+
+def requests(office: Office, who: Caller) -> dict[str, Any]:
+    """Spends that wait for approval, or were decided, with whether the caller may decide."""
+    return {
+        "requests": [
+            {
+                "asked": one,
+                "costs": [(n, views.short(json.dumps(c))) for n, c in sorted(one.costs.items())],
+                "open": one.state == "waiting"
+                and one.owner != who.owner
+                and office.may_decide(who, one),
+            }
+            for one in office.requests(who)
+        ]
+    }
 
 
 def tokens(office: Office) -> dict[str, Any]:
