@@ -292,6 +292,15 @@ class TestViews:
         assert views.grouped(entries)[0].cost == "gaussian 30"
         assert "ε left" in views.burn_down(statement, entries)
 
+    def test_what_was_given_back_is_nobodys(self, url):
+        _, _, budget = self.entries(url, [(1, "ada")])
+        for who in ("ada", "bob"):
+            with budget.reserve(dm.Gaussian(30.0), 5, actor=who):
+                pass
+        (share,) = views.shares(budget.history(), "actor")
+        assert (share.name, share.runs) == ("ada", 1)
+        assert share.epsilon == pytest.approx(budget.history()[1].epsilon, rel=0.05)
+
     def test_a_budget_that_goes_at_a_steady_pace_ends_when_it_says(self, url):
         _, entries, budget = self.entries(url, [(24, "ada")] * 10)
         now = datetime(2026, 1, 12, tzinfo=UTC)

@@ -128,18 +128,24 @@ def forecast(entries: Sequence[Entry], cost: str, left: int, now: datetime) -> s
 
 
 def shares(entries: Sequence[Entry], by: str) -> list[Share]:
-    """Who, or what for, took how much of the epsilon over some entries, the most first."""
+    """Who, or what for, took how much of the epsilon over some entries, the most first.
+
+    What a reservation gave back is taken off whoever made it.
+    """
     took: dict[str, float] = {}
     runs: Counter[str] = Counter()
+    made = {entry.sequence: entry for entry in entries if entry.kind is Kind.RESERVE}
     before = entries[0].epsilon if entries else 0.0
     for entry in entries:
-        if entry.kind in PAID:
-            name = getattr(entry, by) or "not said"
-            took[name] = took.get(name, 0.0) + max(0.0, entry.epsilon - before)
-            runs[name] += entry.count
+        source = made.get(entry.reference or 0) if entry.kind is Kind.RELEASE else entry
+        if source is not None and source.kind in PAID:
+            name = getattr(source, by) or "not said"
+            took[name] = took.get(name, 0.0) + entry.epsilon - before
+            runs[name] += entry.count if source is entry else -source.count
         before = entry.epsilon
+    took = {name: max(0.0, epsilon) for name, epsilon in took.items() if runs[name] > 0}
     whole = sum(took.values()) or 1.0
-    found = [Share(name, runs[name], took[name], 100 * took[name] / whole) for name in runs]
+    found = [Share(name, runs[name], took[name], 100 * took[name] / whole) for name in took]
     return sorted(found, key=lambda share: (-share.epsilon, share.name))
 
 
