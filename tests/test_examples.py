@@ -1,7 +1,9 @@
 """The examples run from start to end."""
 
+import ast
 import hashlib
 import importlib.metadata
+import json
 import os
 import pathlib
 import re
@@ -66,3 +68,29 @@ def test_two_processes_share_a_budget_and_a_model(options, own, tmp_path):
     assert int(steps) == int(paid) > 0
     assert int(numbers) == own
     assert "(2.0, 1e-05)-DP" in out
+
+
+def notebooks():
+    """All of them; the one that prices a menu takes longer."""
+    for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
+        slow = path.stem == "first-private-model"
+        yield pytest.param(path, marks=pytest.mark.slow if slow else (), id=path.stem)
+
+
+@pytest.mark.parametrize("notebook", notebooks())
+def test_notebooks_run_from_top_to_bottom(notebook, tmp_path, monkeypatch):
+    """Every cell in turn, and what its last line shows; no output is kept in the files."""
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            *before, last = ast.parse("".join(cell["source"])).body
+            exec(compile(ast.Module(before, []), notebook.name, "exec"), names)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), notebook.name, "eval"), names)
+                shown = getattr(value, "_repr_html_", value.__repr__)()
+                assert shown
+            else:
+                exec(compile(ast.Module([last], []), notebook.name, "exec"), names)
