@@ -77,7 +77,7 @@ def notebooks():
         yield pytest.param(path, marks=pytest.mark.slow if slow else (), id=path.stem)
 
 
-@pytest.mark.parametrize("notebook", notebooks())
+@pytest.mark.parametrize("notebook", list(notebooks()))
 def test_notebooks_run_from_top_to_bottom(notebook, tmp_path, monkeypatch):
     """Every cell in turn, and what its last line shows; no output is kept in the files."""
     monkeypatch.chdir(tmp_path)
