@@ -46,10 +46,10 @@ ROADS = {
 
 
 @pytest.mark.parametrize("road", ROADS)
-@pytest.mark.parametrize("small", [0, entries.SMALL])
-def test_sums_of_neighbours(road, small, monkeypatch):
+@pytest.mark.parametrize("held", [0, entries.HELD])
+def test_sums_of_neighbours(road, held, monkeypatch):
     """The first record is the odd one: without it all others move up by one."""
-    monkeypatch.setattr(entries, "SMALL", small)  # large products are had one by one
+    monkeypatch.setattr(entries, "HELD", held)  # large products are had one by one
     worst, farthest = 0.0, 0.0
     for seed in range(9):
         torch.manual_seed(seed)

@@ -19,7 +19,7 @@ from torch import nn
 from dosimeter.errors import TicketError
 from dosimeter.training import models, refusals
 from dosimeter.training.losses import RecordLoss
-from dosimeter.training.onepass.entries import PIECE
+from dosimeter.training.onepass.entries import added
 
 
 class Clipper(ABC):
@@ -115,17 +115,12 @@ class SampleClipper(Clipper):
         norms = torch.stack([s.flatten(start_dim=1).norm(2, dim=1) for s in samples])
         factors = (self.norm / (norms.norm(2, dim=0) + 1e-6)).clamp(max=1.0)
         return [
-            _weighted_sum(factors.to(parameter.dtype), sample.to(parameter.dtype))
+            added(
+                factors.to(parameter.dtype).unsqueeze(1),
+                sample.to(parameter.dtype).flatten(start_dim=1),
+            ).view_as(parameter)
             for parameter, sample in zip(self.parameters, samples, strict=True)
         ]
-
-
-def _weighted_sum(factors: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
-    """The sum over records, in double precision beyond a few of them."""
-    total = torch.zeros(sample.shape[1:], dtype=torch.float64, device=sample.device)
-    for some, rows in zip(torch.split(factors, PIECE), torch.split(sample, PIECE), strict=True):
-        total += torch.einsum("i,i...", some, rows)
-    return total
 
 
 def finite(tensors: Iterable[torch.Tensor]) -> bool:

@@ -16,7 +16,8 @@ from dosimeter.training.gaussian import RoundedNormals
 from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
 
-CHUNK = 2**15
+CHUNK = 2**17
+"""How many values get their noise at once: enough for several threads to share them."""
 
 
 class Release:

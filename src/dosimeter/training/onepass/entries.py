@@ -17,14 +17,15 @@ from torch import Tensor
 BLOCK = 1024
 """Squares are added in single precision within blocks of this length, in double beyond."""
 
-PIECE = 32
-"""How many rows are added one by one: the more, the farther rounding goes one way."""
+PIECE = 48
+"""How many records are added in single precision: the more, the farther rounding goes.
 
-SMALL = 2**10
-"""Products of no more values than this are had of many pieces in one call."""
+It is the same for all batches. Were it to change with their size, rounding would not be alike in
+two neighbours, and much of it would not cancel.
+"""
 
-HELD = 2**20
-"""How many values of them are held at once."""
+HELD = 2**17
+"""How many values are held at once of the sums of several pieces."""
 
 PAIRED = 16
 """How many records are in double precision at once while their steps are paired."""
@@ -134,7 +135,7 @@ class Steps(Entry):
         if self._written is not None:
             return self._written.sum(factors)
         scaled = (factors.view(-1, 1, 1) * self._g).flatten(0, 1)
-        return added(scaled, self._a.flatten(0, 1))
+        return added(scaled, self._a.flatten(0, 1), self._a.shape[1])
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -228,32 +229,32 @@ def _squares(rows: Tensor) -> Tensor:
     return norms.double().square_()
 
 
-def added(left: Tensor, right: Tensor) -> Tensor:
+def added(left: Tensor, right: Tensor, steps: int = 1) -> Tensor:
     """The sum of the outer products of all rows, flat, in double precision if they are many.
 
-    Pieces are added two by two in single precision, and pairs of them in double. A matrix
-    product adds one row after the other, and `addmm_` would go on in the same way.
+    A matrix product adds one row after the other in single precision, so only a piece of the
+    rows is given to it; the sums of pieces are added in double.
+
+    Args:
+        left: One factor of each product, a row each.
+        right: The other factor.
+        steps: How many rows in a row belong to one record.
     """
-    size, whole, total = left.shape[1] * right.shape[1], 0, None
-    # Threads wait for each other after every call.
-    if size <= (SMALL if torch.get_num_threads() == 1 else 64 * SMALL):
-        whole = len(left) - len(left) % (2 * PIECE)
-        rows = 2 * PIECE * max(1, HELD // (2 * size))
-        for start in range(0, whole, rows):
-            some, others = (
-                torch.unflatten(each[start : min(start + rows, whole)], 0, (-1, PIECE))
-                for each in (left, right)
-            )
-            products = torch.bmm(some.mT, others)
-            pairs = products[0::2].add_(products[1::2]).sum(0, dtype=torch.float64)
-            total = pairs if total is None else total.add_(pairs)
-    for start in range(whole, len(left), 2 * PIECE):
-        middle, end = start + PIECE, start + 2 * PIECE
-        pair = left[start:middle].T @ right[start:middle]
-        if middle < len(left):
-            pair += left[middle:end].T @ right[middle:end]
-        total = pair if total is None else total.double().add_(pair)
-    assert total is not None
+    # What an addition loses grows with the records before it, not with the steps of its own.
+    length = PIECE * math.isqrt(steps)
+    if len(left) <= length:
+        return (left.T @ right).flatten()
+    whole = len(left) - len(left) % length
+    total = left.new_zeros(left.shape[1], right.shape[1], dtype=torch.float64)
+    rows = length * max(1, HELD // total.numel())
+    for start in range(0, whole, rows):
+        some, others = (
+            torch.unflatten(each[start : min(start + rows, whole)], 0, (-1, length))
+            for each in (left, right)
+        )
+        total += torch.bmm(some.mT, others).sum(0, dtype=torch.float64)
+    if whole < len(left):
+        total += left[whole:].T @ right[whole:]
     return total.flatten()
 
 
