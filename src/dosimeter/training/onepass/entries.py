@@ -116,7 +116,8 @@ class Steps(Entry):
     """
 
     def __init__(self, inputs: Tensor, backprops: Tensor) -> None:
-        self._a, self._g = inputs, backprops
+        # Both are read more than once, and patches of a convolution come transposed.
+        self._a, self._g = inputs.contiguous(), backprops.contiguous()
         self.records = len(inputs)
         self._written: Rows | None = None
 
@@ -191,10 +192,9 @@ def linear_entry(inputs: Tensor, backprops: Tensor) -> Entry:
     if a.shape[1] == 1:
         return Outer(a.squeeze(1), g.squeeze(1))
     steps, wide, high = a.shape[1], a.shape[2], g.shape[2]
-    entry = Steps(a, g)
     # Pairs of steps cost arithmetic, gradients written out cost memory: measured on a CPU.
     few = steps * steps * (wide + high) < 20 * wide * high
-    return entry if few or wide * high > WIDE else Rows(entry.rows())
+    return Steps(a, g) if few or wide * high > WIDE else Rows(torch.bmm(g.mT, a))
 
 
 def row_squares(rows: Tensor) -> Tensor:

@@ -179,21 +179,18 @@ class _GroupNorm(Function):
     def backward(ctx: Any, backprops: Tensor) -> tuple[Tensor | None, ...]:
         input, mean, rstd, weight = ctx.saved_tensors
         ctx.use.begin()
-        records, channels, _, groups = ctx.sizes
-        backprops = backprops.contiguous()
-        shape = (records, channels, -1)
-        shifts = backprops.view(shape).sum(2)
-        if ctx.use.weight is not None:
-            # Deviations from the mean, not products less products: those would cancel.
-            means, rates = (v.repeat_interleave(channels // groups, 1) for v in (mean, rstd))
-            away = (input.view(shape) - means.unsqueeze(2)).mul_(backprops.view(shape))
-            ctx.use.add(ctx.use.weight, away.sum(2) * rates)
-        ctx.use.add(ctx.use.bias, shifts)
-        back = None
-        if ctx.needs_input_grad[1]:
-            back = torch.ops.aten.native_group_norm_backward(
-                backprops, input, mean, rstd, weight, *ctx.sizes, [True, False, False]
-            )[0]
+        records, channels, places, groups = ctx.sizes
+        whole = (1, records * channels, places)
+        # One record whose channels are those of all: its gradients are those of the records.
+        back, scales, shifts = torch.ops.aten.native_group_norm_backward(
+            backprops.contiguous().view(whole), input.view(whole), mean.view(1, -1),
+            rstd.view(1, -1), weight.repeat(records), *whole, records * groups,
+            [ctx.needs_input_grad[1], ctx.use.weight is not None, ctx.use.bias is not None],
+        )  # fmt: skip
+        for parameter, grads in ((ctx.use.weight, scales), (ctx.use.bias, shifts)):
+            if parameter is not None:
+                ctx.use.add(parameter, grads.view(records, channels))
+        back = None if back is None else back.view_as(input)
         return None, back, None, None, None, None
 
 
