@@ -17,8 +17,8 @@ from torch import Tensor
 BLOCK = 1024
 """Squares are added in single precision within blocks of this length, in double beyond."""
 
-PIECE = 48
-"""How many records are added in single precision: the more, the farther rounding goes.
+PIECE = 40
+"""How many rows are added in single precision: the more, the farther rounding goes.
 
 It is the same for all batches. Were it to change with their size, rounding would not be alike in
 two neighbours, and much of it would not cancel.
@@ -136,7 +136,7 @@ class Steps(Entry):
         if self._written is not None:
             return self._written.sum(factors)
         scaled = (factors.view(-1, 1, 1) * self._g).flatten(0, 1)
-        return added(scaled, self._a.flatten(0, 1), self._a.shape[1])
+        return added(scaled, self._a.flatten(0, 1))
 
     def rows(self) -> Tensor:
         """See Entry."""
@@ -229,27 +229,22 @@ def _squares(rows: Tensor) -> Tensor:
     return norms.double().square_()
 
 
-def added(left: Tensor, right: Tensor, steps: int = 1) -> Tensor:
+def added(left: Tensor, right: Tensor) -> Tensor:
     """The sum of the outer products of all rows, flat, in double precision if they are many.
 
     A matrix product adds one row after the other in single precision, so only a piece of the
     rows is given to it; the sums of pieces are added in double.
-
-    Args:
-        left: One factor of each product, a row each.
-        right: The other factor.
-        steps: How many rows in a row belong to one record.
     """
-    # What an addition loses grows with the records before it, not with the steps of its own.
-    length = PIECE * math.isqrt(steps)
-    if len(left) <= length:
+    if len(left) <= PIECE:
         return (left.T @ right).flatten()
-    whole = len(left) - len(left) % length
+    whole = len(left) - len(left) % PIECE
     total = left.new_zeros(left.shape[1], right.shape[1], dtype=torch.float64)
-    rows = length * max(1, HELD // total.numel())
+    # Threads wait for each other after every call.
+    held = HELD if torch.get_num_threads() == 1 else 16 * HELD
+    rows = PIECE * max(1, held // total.numel())
     for start in range(0, whole, rows):
         some, others = (
-            torch.unflatten(each[start : min(start + rows, whole)], 0, (-1, length))
+            torch.unflatten(each[start : min(start + rows, whole)], 0, (-1, PIECE))
             for each in (left, right)
         )
         total += torch.bmm(some.mT, others).sum(0, dtype=torch.float64)
