@@ -14,10 +14,10 @@ def test_a_filter_says_where_it_stands():
     budget = dm.Filter(epsilon=1, delta=1e-6)
     assert repr(budget) == "Filter(epsilon 0 of 1, delta 1e-06, 0 % used up)"
     budget.spend(COST)
-    assert repr(budget) == "Filter(epsilon 0.258 of 1, delta 1e-06, 5.6 % used up)"
+    assert repr(budget) == "Filter(epsilon 0.259 of 1, delta 1e-06, 5.6 % used up)"
     page = budget._repr_html_()
     assert 'aria-valuenow="5.5"' in page
-    assert "0.258 of 1" in page
+    assert "0.259 of 1" in page
 
 
 def test_an_odometer_has_no_bar():
@@ -64,7 +64,7 @@ def test_a_budget_and_a_receipt(tmp_path):
     with Ledger.open(f"sqlite:///{tmp_path}/b.db") as ledger:
         budget = ledger.create("<b>", epsilon=1, delta=1e-6)
         receipt = budget.spend(COST)
-        assert repr(budget) == "Budget('<b>', epsilon 0.258 of 1, 5.6 % used up, 2 entries)"
+        assert repr(budget) == "Budget('<b>', epsilon 0.259 of 1, 5.6 % used up, 2 entries)"
         assert "&lt;b&gt;" in budget._repr_html_()
         assert "<b>" not in budget._repr_html_().replace("<b>budget", "")
         assert repr(receipt).startswith("Receipt(entry 1 of '<b>', 1 x Gaussian(")

@@ -365,7 +365,7 @@ def test_the_bar_shows_what_adds_up_and_a_refusal_is_not_the_last_cost() -> None
     run("spend", "p", "--gaussian", "0.1", code=ExitCode.REFUSED)
     said = run("show", "p").output
     assert "5.6 %" in said
-    assert "epsilon 0.258 of 1" in said
+    assert "epsilon 0.259 of 1" in said
     assert "17 more of Gaussian(noise_multiplier=20.0)" in said
 
 

@@ -145,9 +145,9 @@ class TestWorkers:
     @pytest.mark.parametrize("strict", [False, True])
     def test_what_is_paid_for_is_trained_on_before_the_end(self, build, strict):
         cost = dm.SampledGaussian(0.05, 2.0)
-        gate = dm.Filter(epsilon=0.8, delta=1e-6)
+        gate = dm.Filter(epsilon=0.75, delta=1e-6)
         affordable = 0
-        while dm.Filter(epsilon=0.8, delta=1e-6).admits(cost, affordable + 1):
+        while dm.Filter(epsilon=0.75, delta=1e-6).admits(cost, affordable + 1):
             affordable += 1
         assert 0 < affordable < 20
         parts = build(gate, Recorded(), batch_size=10, num_workers=2, strict=strict)

@@ -46,7 +46,7 @@ def noise_for(epsilon: float, delta: float, *, steps: int, sample_rate: float = 
 
     Example:
         >>> noise_for(3.0, 1e-6, steps=10)
-        5.3...
+        4.9...
     """
 
     def refuse(error: Exception) -> None:
@@ -81,7 +81,7 @@ def epsilon_for(
         ValueError: It would be above 10,000, or there is no menu of such a step.
 
     Example:
-        >>> 2.9 < epsilon_for(5.37, 1e-6, steps=10) < 3.1
+        >>> 2.9 < epsilon_for(4.91, 1e-6, steps=10) < 3.1
         True
     """
     steps, delta = arguments.count("steps", steps), arguments.open_unit("delta", delta)

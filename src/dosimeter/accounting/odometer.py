@@ -55,7 +55,7 @@ class Odometer(Meter):
         >>> odometer = dm.Odometer(delta=1e-6)
         >>> odometer.spend(dm.SampledGaussian(sample_rate=0.01, noise_multiplier=1.0), 98)
         >>> print(f"{odometer.epsilon:.3f}")
-        1.727
+        1.726
     """
 
     _kind = "odometer"

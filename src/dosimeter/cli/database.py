@@ -110,7 +110,8 @@ def require_there(db: str, option: str) -> None:
         return
     file = placed(db).file
     if file and not Path(file).exists():
+        given = db.removeprefix("sqlite:///")
         raise LedgerUnavailable(
-            f"database must exist, got {file!r}; name it by {option} or DOSIMETER_DB, or make "
+            f"database must exist, got {given!r}; name it by {option} or DOSIMETER_DB, or make "
             "one with dosimeter budget create"
         )

@@ -115,7 +115,8 @@ class Desk:
                 self.ask(name, lambda *_: None)
             live = self._live.latest(name)
             if live is not None:
-                charge(cost, request.count, live[1].terms.mixture.orders)
+                terms = live[1].terms
+                charge(cost, request.count, terms.mixture.orders, terms.cutting)
 
     def _spend_ahead(self, request: Request, name: str) -> Receipt | None:
         """The receipt of a spend worked out before the lock; None if it must be asked under it.

@@ -72,7 +72,7 @@ def test_rogers_filter_admits_less_than_a_third_of_ours():
 
 def test_fixed_order_is_a_mixture_with_all_weight_on_it():
     cost = dm.Gaussian(20.0)
-    ours = dm.Filter(3.0, DELTA, orders=[6.0])
+    ours = dm.Filter(3.0, DELTA, orders=[6.0], cut=0.0)
     rule = FixedOrderFilter(3.0, DELTA, order=6.0)
     most = ours.affordable(cost)
     assert rule.admits(cost, most)

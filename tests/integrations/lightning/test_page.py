@@ -18,6 +18,7 @@ def test_the_page(tmp_path, monkeypatch):
     run_page("lightning")
 
 
+@pytest.mark.slow
 def test_the_example(tmp_path):
     out = run_example("lightning", tmp_path)
     assert "(4.0, 1e-05)-DP" in out

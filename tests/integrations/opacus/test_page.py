@@ -11,6 +11,7 @@ def test_the_page():
     run_page("opacus")
 
 
+@pytest.mark.slow
 def test_the_example(tmp_path):
     out = run_example("opacus", tmp_path)
     assert "stopped after" in out
