@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from dosimeter.ledger.signing import Signer
 from dosimeter.service import Grant, Office, make_app
 from dosimeter.service.patience import Patience
 
@@ -37,9 +38,9 @@ class Running:
 
 
 @contextmanager
-def running(url: str, **options: object) -> Iterator[Running]:
+def running(url: str, *, signer: Signer | None = None, **options: object) -> Iterator[Running]:
     """A service over a database, on a free port."""
-    with Office(url) as office:
+    with Office(url, signer=signer) as office:
         made: list[uvicorn.Server] = []
         app = make_app(office, ending=lambda: made[0].should_exit, **options)
         config = uvicorn.Config(app, port=0, log_config=None, lifespan="off", http=Patience)

@@ -48,6 +48,7 @@ for of_journal in (
     groups.usage,
     journal.verify,
     journal.export,
+    journal.anchor,
     journal.identity,
 ):
     budget.app.command(cls=outcome.Command)(of_journal)

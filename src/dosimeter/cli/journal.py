@@ -21,6 +21,7 @@ from dosimeter.files import replaced
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Ledger, Verification
+    from dosimeter.ledger.anchors import AnchorLog, Kept
 
 
 def history(
@@ -62,6 +63,14 @@ def verify(
     head: Annotated[
         str | None, typer.Option(metavar="HASH", help="A head that show printed; must be there.")
     ] = None,
+    anchor: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Anchors; the journals must hold all they name."),
+    ] = None,
+    public_key: Annotated[
+        str | None,
+        typer.Option(metavar="HEX", help="Who must have signed the anchors or receipts."),
+    ] = None,
     remember: Annotated[
         Path | None,
         typer.Option(
@@ -79,18 +88,25 @@ def verify(
       dosimeter budget verify
       dosimeter budget verify patients --remember audited.json
     """
-    receipts = [] if receipt is None else _receipts(receipt)
+    receipts = [] if receipt is None else _receipts(receipt, public_key)
+    anchors = None if anchor is None else _anchors(anchor, public_key)
     if head is not None and len(names or []) != 1:
         raise ValueError(f"--head must come with the name of its budget, got {names or 'none'}")
     remembered = _remembered(remember)
     found = []
     with opened(db) as ledger:
-        for name in names or sorted({one for one, _, _ in receipts}) or ledger:
-            checked = _verified(ledger, name, head, remembered.get(name, ""))
-            for budget, sequence, hash in receipts:
-                if checked.ok and budget == name and not ledger[name].holds(sequence, hash):
+        named = names or sorted({one.budget for one in receipts})
+        if anchors is not None and not named:
+            named = sorted({*ledger, *anchors.heads})
+        for name in named or ledger:
+            if anchors is not None and name in anchors.heads and name not in ledger:
+                checked = _gone(name)
+            else:
+                checked = _verified(ledger, name, head, remembered.get(name, ""), anchors)
+            for kept in receipts:
+                if checked.ok and kept.budget == name and not _held(ledger, kept):
                     wrong = "it is not the one that the receipt is for"
-                    checked = replace(checked, problem=wrong, sequence=sequence)
+                    checked = replace(checked, problem=wrong, sequence=kept.sequence)
             found.append(checked)
             if not as_json:
                 typer.echo(str(checked), err=not checked.ok)
@@ -103,26 +119,99 @@ def verify(
         raise typer.Exit(ExitCode.DOES_NOT_VERIFY)
 
 
-def _verified(ledger: Ledger, name: str, head: str | None, since: str) -> Verification:
+def _verified(
+    ledger: Ledger, name: str, head: str | None, since: str, anchors: AnchorLog | None
+) -> Verification:
     with waiting(f"replaying {name!r}") as tell:
         return ledger.verify(
             name,
             head=head,
             since=since,
+            anchors=anchors,
             progress=lambda done, of: tell(f"{done:,} of {of:,} entries", done / of),
         )
 
 
-def _receipts(file: Path) -> list[tuple[str, int, str]]:
-    """The budget, the sequence and the hash of each receipt in a file."""
+def _receipts(file: Path, key: str | None) -> list[Kept]:
+    """What the receipts in a file are for; each must be signed by the key, if one is named."""
+    from dosimeter.ledger.anchors import Kept, require_signed
+
     try:
         printed = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
         read = [one for made in printed for one in (made if isinstance(made, list) else [made])]
-        return [(str(one["budget"]), int(one["sequence"]), str(one["hash"])) for one in read]
-    except (ValueError, KeyError, TypeError) as error:
+        found = [
+            Kept(
+                str(one["budget"]),
+                int(one["sequence"]),
+                str(one["hash"]),
+                str(one.get("signature", "")),
+            )
+            for one in read
+        ]
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{file} must hold receipts as dosimeter budget spend --json prints them: {error}"
         ) from None
+    if key is not None:
+        for kept in found:
+            require_signed(kept, key)
+    return found
+
+
+def _anchors(file: Path, key: str | None) -> AnchorLog:
+    from dosimeter.ledger.anchors import AnchorLog
+
+    return AnchorLog.read(file, key=key)
+
+
+def _held(ledger: Ledger, kept: Kept) -> bool:
+    return ledger[kept.budget].holds(kept.sequence, kept.hash)
+
+
+def _gone(name: str) -> Verification:
+    from dosimeter.ledger import Verification
+
+    return Verification(
+        budget=name,
+        entries=0,
+        epsilon=float("inf"),
+        head="",
+        sequence=0,
+        problem="it was anchored, and the budget is gone or cannot be seen",
+    )
+
+
+def anchor(
+    file: Annotated[Path, typer.Argument(help="Anchors so far, or a new file.")],
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Key that signs, made with the first anchor; a service has its own.",
+        ),
+    ] = None,
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Sign where journals end, in a file for others to keep.
+
+    Only those that moved since its last line are added. verify --anchor FILE then finds a journal
+    that was rewritten or rolled back, whoever did it.
+
+    \b
+    Example:
+      dosimeter budget anchor anchors.jsonl --signing-key office.key
+    """
+    with opened(db) as ledger:
+        made = ledger.anchor(file, signing_key=signing_key)
+    if as_json:
+        print_json([json.loads(one.line()) for one in made])
+        return
+    for one in made:
+        typer.echo(f"anchor {one.number}: {len(one.heads)} journals, hash {one.hash}")
+        typer.echo(f"signed by key {one.key}")
+    if not made:
+        typer.echo("nothing moved since the last anchor")
 
 
 def _remembered(file: Path | None) -> dict[str, str]:

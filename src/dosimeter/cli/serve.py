@@ -27,6 +27,14 @@ def serve(
     rate: Annotated[
         float, typer.Option(metavar="NUMBER", help="Requests a second for one token.")
     ] = 1000.0,
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="DOSIMETER_SIGNING_KEY",
+            help="Key that signs receipts and anchors; made if it is not there.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log only what goes wrong.")] = False,
 ) -> None:
     """Serve budgets over HTTP, to people and programs with tokens.
@@ -43,7 +51,7 @@ def serve(
     listening = service.Listening(
         host=host, port=port, certificate=certificate, key=key, proxy=behind_proxy, rate=rate
     )
-    service.serve(db, listening, _announce, quiet=quiet)
+    service.serve(db, listening, _announce, quiet=quiet, signing_key=signing_key)
 
 
 def _announce(token: str | None, address: str) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.priced.items import Ladder, Menu
@@ -19,7 +20,7 @@ from dosimeter.ledger import book, transfer
 from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget, Statement, statements
 from dosimeter.ledger.desk import Desk, Kept, wall_clock
-from dosimeter.ledger.errors import BudgetExists, BudgetNotFound
+from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, JournalError
 from dosimeter.ledger.records import Receipt, Verification
 from dosimeter.ledger.request import Request, identifier, named, text
 from dosimeter.ledger.stores import Transaction, open_store
@@ -27,6 +28,9 @@ from dosimeter.ledger.stores.base import UniqueViolation
 from dosimeter.ledger.verify import verify as audited
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
+
+if TYPE_CHECKING:
+    from dosimeter.ledger.anchors import Anchor, AnchorLog, Sign
 
 
 class Ledger:
@@ -216,6 +220,7 @@ class Ledger:
         receipt: Receipt | None = None,
         head: str | None = None,
         since: str = "",
+        anchors: AnchorLog | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Verification:
         """Replays a journal with the code of today and names the first entry that does not fit.
@@ -227,9 +232,69 @@ class Ledger:
             head: As a receipt: a hash that an entry must have, from an earlier `Statement`.
             since: The `memory` of an earlier verification: only entries after it are replayed,
                 and the last one before must still be there.
+            anchors: What `AnchorLog.read` read: the journal must hold every entry they name.
             progress: Is told now and then how many entries are done, and of how many.
+
+        Raises:
+            JournalError: The anchors are of another ledger.
         """
-        return audited(self._desk, name, receipt=receipt, head=head, since=since, progress=progress)
+        if anchors is not None:
+            anchors.require_of(self.identity)
+        found = audited(
+            self._desk, name, receipt=receipt, head=head, since=since, progress=progress
+        )
+        return found if anchors is None else anchors.compared(found, self[name].holds)
+
+    def anchor(
+        self, file: str | os.PathLike[str], *, signing_key: str | os.PathLike[str] | None = None
+    ) -> list[Anchor]:
+        """Appends to a file, for others to keep, where journals end that moved since its last line.
+
+        Args:
+            file: The anchors so far; made if it is not there. Give copies to people who do not
+                own the database: `verify` with `anchors` then finds what was rewritten.
+            signing_key: The file with the key that signs, made with the first anchor. A service
+                has its own.
+
+        Returns:
+            What was appended: nothing if nothing moved.
+
+        Raises:
+            JournalError: A journal lost an entry that was anchored, or the file was changed.
+        """
+        from dosimeter.ledger import anchors
+
+        def sign(new: bool) -> Sign:
+            return self._signing(None if signing_key is None else Path(signing_key), new)
+
+        return anchors.extend(
+            Path(file), self._heads, lambda name, *at: self[name].holds(*at), sign
+        )
+
+    def _signing(self, key: Path | None, new: bool) -> Sign:
+        from dosimeter.ledger.anchors import Anchor
+        from dosimeter.ledger.signing import Signer
+
+        if key is None:
+            raise ValueError("signing_key must name the file with the key that signs, got none")
+        signer = Signer.made(key) if new else Signer.read(key)
+
+        def sign(heads: Mapping[str, tuple[int, str]], number: int, previous: str) -> Anchor:
+            time = book.utc(self._desk.clock)
+            place = (self.identity, number, previous)
+            return Anchor.signed(signer, *place, heads, time)
+
+        return sign
+
+    def _heads(self) -> dict[str, tuple[int, str]]:
+        """Where every journal ends."""
+        found: list[Statement] = []
+        while page := self.statements(after=found[-1].name if found else None):
+            found += page
+        for one in found:
+            if one.problem:
+                raise JournalError(f"budget {one.name!r} must fit to be anchored: {one.problem}")
+        return {one.name: (one.entries - 1, one.head) for one in found}
 
     def export(self, name: str, *, to: str | None = None) -> Iterator[str]:
         """The journal as lines of JSON, the same bytes every time: a copy, or a move.

@@ -163,6 +163,8 @@ class Receipt(NamedTuple):
         time: When, by the clock of the client that recorded it.
         replayed: The key was known, so nothing was spent now: this is the first receipt
             again. It pays for one computation, which may have run already.
+        signature: The public key of the ledger's keeper, the identity of the ledger and the
+            signature of that key; a service signs, see `dosimeter.ledger.anchors`.
     """
 
     budget: str
@@ -173,6 +175,7 @@ class Receipt(NamedTuple):
     hash: str
     time: str
     replayed: bool = False
+    signature: str = ""
 
     def __repr__(self) -> str:
         return f"Receipt({', '.join(self._lines())})"

@@ -9,7 +9,8 @@ belongs to; an `actor` that is given here is not sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from uuid import uuid4
 
 from dosimeter import arguments
@@ -25,6 +26,9 @@ from dosimeter.ledger.reservation import Reservation
 from dosimeter.ledger.wire import entry_from, receipt_from, to_wire, value_from
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
+
+if TYPE_CHECKING:
+    from dosimeter.ledger.anchors import AnchorLog, Sign
 
 
 class RemoteLedger(Ledger):
@@ -85,11 +89,35 @@ class RemoteLedger(Ledger):
         receipt: Receipt | None = None,
         head: str | None = None,
         since: str = "",
+        anchors: AnchorLog | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Verification:
-        """Has the service replay a whole journal; see `Ledger.verify`."""
+        """Has the service replay a whole journal; see `Ledger.verify`.
+
+        With anchors the journal is fetched and replayed here: a service that was tampered with is
+        not asked whether it was.
+        """
+        if anchors is not None:
+            from dosimeter.ledger.anchors import witnessed
+
+            anchors.require_of(self._courier.ask("/v1/key")["ledger"])
+            if receipt is None and head is None:
+                return witnessed(name, self.export(name), anchors)
+            raise ValueError("anchors must be compared by themselves, got a receipt or a head too")
         body = {"name": identifier("name", name), "receipt": to_wire(receipt), "head": head}
         return value_from(Verification, self._courier.tell("/v1/verify", body, again=True))
+
+    def _signing(self, key: Path | None, new: bool) -> Sign:
+        from dosimeter.ledger.anchors import Anchor
+
+        if key is not None:
+            raise ValueError("signing_key must be left out: the service signs with its own")
+
+        def sign(heads: Mapping[str, tuple[int, str]], number: int, previous: str) -> Anchor:
+            asked = {"names": sorted(heads), "number": number, "previous": previous}
+            return Anchor.parse(self._courier.tell("/v1/anchor", asked, again=True)["line"])
+
+        return sign
 
     def export(self, name: str, *, to: str | None = None) -> Iterator[str]:
         """The journal as lines of JSON; a budget is moved where its database is."""

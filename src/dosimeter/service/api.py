@@ -172,6 +172,19 @@ async def verify(who: Who, at: At, ask: asks.Verify) -> Any:
     return to_wire(await at.do(work, long=True))
 
 
+@routes.get("/key", summary="Which ledger this is, and which key signs for it")
+async def key(who: Who, at: At) -> Any:
+    """The key is null if the service has none."""
+    return await at.do(at.office.key)
+
+
+@routes.post("/anchor", summary="Sign where journals end")
+async def anchor(who: Who, at: At, ask: asks.NewAnchor) -> Any:
+    """A line for a file of anchors that someone else keeps."""
+    made = await at.do(at.office.anchor, who, ask.names, ask.number, ask.previous)
+    return {"line": made.line()}
+
+
 @routes.get("/export", summary="The whole journal as lines of JSON")
 async def export(who: Who, at: At, name: Name) -> StreamingResponse:
     """The same bytes every time."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from dosimeter.ledger import Receipt
+from dosimeter.ledger.anchors import MOST_HEADS
 from dosimeter.ledger.wire import receipt_from
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
@@ -108,6 +109,14 @@ class Verify(Ask):
             return None if self.receipt is None else receipt_from(self.receipt)
         except (KeyError, TypeError) as error:
             raise ValueError("receipt must be one that a spend was answered with") from error
+
+
+class NewAnchor(Ask):
+    """Journals whose ends to sign, as the anchor of a number after the one with a hash."""
+
+    names: Annotated[list[Name], Field(min_length=1, max_length=MOST_HEADS)]
+    number: Annotated[StrictInt, Field(ge=0, le=2**53)]
+    previous: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Close(Ask):

@@ -25,6 +25,10 @@ from dosimeter.ledger import (
     Statement,
     Verification,
 )
+from dosimeter.ledger.anchors import Anchor, sign_receipt
+from dosimeter.ledger.book import utc
+from dosimeter.ledger.desk import wall_clock
+from dosimeter.ledger.signing import Signer
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
 from dosimeter.service.allowances import Allowance, Allowances
@@ -51,8 +55,15 @@ class Page:
 class Office:
     """A ledger, the tokens that open it, and what each of them may do."""
 
-    def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        signer: Signer | None = None,
+    ) -> None:
         self._ledger = Ledger.open(url)
+        self._signer = signer
         self._cabinet = Cabinet(url)
         self.tokens = Tokens(self._cabinet, clock)
         self.holds = Holds(self._cabinet, self._ledger, clock)
@@ -132,12 +143,12 @@ class Office:
         own = own_key(caller, key)
         approved = self.approvals.answered(caller.owner, costs, count, key=key)
         if approved is not None:
-            return approved
+            return {name: self._signed(receipt) for name, receipt in approved.items()}
         both = self.allowances.with_own(caller.owner, costs)
         if self.approvals.waits(costs, count):
             self.approvals.ask(caller.owner, both, count, key=key, purpose=purpose)
         made = self._ledger.spend_all(both, count, key=own, purpose=purpose, actor=caller.owner)
-        return {name: made[name] for name in costs}
+        return {name: self._signed(made[name]) for name in costs}
 
     def reserve(
         self,
@@ -162,7 +173,29 @@ class Office:
         id, made = self.holds.make(
             caller.owner, both, count, key=key, lifetime=lifetime, purpose=purpose
         )
-        return id, made[name]
+        return id, self._signed(made[name])
+
+    def _signed(self, receipt: Receipt) -> Receipt:
+        if self._signer is None:
+            return receipt
+        return sign_receipt(receipt, self._signer, self._ledger.identity)
+
+    def key(self) -> dict[str, str | None]:
+        """The identity of the ledger, and the public key that signs receipts and anchors."""
+        public = None if self._signer is None else self._signer.public
+        return {"ledger": self._ledger.identity, "key": public}
+
+    def anchor(self, caller: Caller, names: Sequence[str], number: int, previous: str) -> Anchor:
+        """Signs where journals end, for a file of anchors that the caller keeps."""
+        caller.require(Role.READER, names)
+        if self._signer is None:
+            raise ValueError(
+                "service must have a key to sign anchors, got none; start it with --signing-key"
+            )
+        found = [self._ledger[name].statement() for name in names]
+        heads = {one.name: (one.entries - 1, one.head) for one in found}
+        place = (self._ledger.identity, number, previous)
+        return Anchor.signed(self._signer, *place, heads, utc(wall_clock))
 
     def settle(self, caller: Caller, id: str, drawn: int) -> None:
         """Ends a reservation of the caller's own with the number of runs that were drawn."""

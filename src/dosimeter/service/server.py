@@ -9,6 +9,7 @@ from pathlib import Path
 
 import uvicorn
 
+from dosimeter.ledger.signing import Signer
 from dosimeter.service import logs
 from dosimeter.service.app import RATE, make_app
 from dosimeter.service.office import Office
@@ -58,7 +59,12 @@ class Listening:
 
 
 def serve(
-    url: str, listening: Listening, announce: Callable[[str | None, str], None], *, quiet: bool
+    url: str,
+    listening: Listening,
+    announce: Callable[[str | None, str], None],
+    *,
+    quiet: bool,
+    signing_key: Path | None = None,
 ) -> None:
     """Serves the budgets at a URL until it is told to end; requests under way are finished.
 
@@ -67,9 +73,11 @@ def serve(
         listening: Where to listen.
         announce: Called once it listens, with a first token if there was none, and its address.
         quiet: Whether only what went wrong is logged.
+        signing_key: The file with the key that signs receipts and anchors, made if need be.
     """
     logs.begin(url, quiet=quiet)
-    with Office(url) as office:
+    signer = None if signing_key is None else Signer.made(signing_key)
+    with Office(url, signer=signer) as office:
         ends: list[uvicorn.Server] = []
         app = make_app(
             office,
