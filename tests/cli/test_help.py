@@ -112,6 +112,12 @@ def folder(path, tmp_path, monkeypatch):
         lines.append("export patients --move other.db -o patients.jsonl")
     for line in lines:
         assert CliRunner().invoke(app, ["budget", *line.split()]).exit_code == 0
+    if path[0] == "stream" and path[-1] not in ("stream", "create"):
+        from dosimeter.ledger import Ledger
+
+        with Ledger.open("budgets.db") as ledger:
+            ledger.create_stream("visits", "day", 1.0, 1e-6)
+            ledger.create_stream("uploads", "shard", 1.0, 1e-6)
     if path == ("serve",):
         monkeypatch.setattr("dosimeter.service.serve", lambda *_, **__: None)
     if path[0] == "token":

@@ -58,3 +58,18 @@ def bearer(office: Office) -> Callable[..., dict[str, str]]:
         return {"Authorization": f"Bearer {token}"}
 
     return issue
+
+
+@pytest.fixture
+def page(client: TestClient, bearer: Callable[..., dict[str, str]]) -> Callable[..., TestClient]:
+    """A browser that has signed in with some grants."""
+
+    def sign_in(*grants: str, owner: str = "ada") -> TestClient:
+        token = bearer(*grants, owner=owner)["Authorization"].removeprefix("Bearer ")
+        client.cookies.clear()
+        done = client.post("/login", data={"token": token}, headers={"Accept": "text/html"})
+        assert done.status_code == 200
+        assert done.url.path == "/"
+        return client
+
+    return sign_in

@@ -20,21 +20,6 @@ HTML = {"Accept": "text/html"}
 NASTY = "<script>alert('x')</script>\"'&"
 
 
-@pytest.fixture
-def page(client, bearer):
-    """A browser that has signed in with some grants."""
-
-    def sign_in(*grants, owner="ada"):
-        token = bearer(*grants, owner=owner)["Authorization"].removeprefix("Bearer ")
-        client.cookies.clear()
-        done = client.post("/login", data={"token": token}, headers=HTML)
-        assert done.status_code == 200
-        assert done.url.path == "/"
-        return client
-
-    return sign_in
-
-
 def word(page, path="/"):
     """What forms of the session carry."""
     return re.search(r'name="word" value="(\w+)"', page.get(path, headers=HTML).text)[1]

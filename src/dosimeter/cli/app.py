@@ -20,6 +20,7 @@ from dosimeter.cli import (
     predict,
     report,
     serve,
+    stream,
     token,
     train,
 )
@@ -55,6 +56,7 @@ for of_journal in (
 budget.app.command("import", cls=outcome.Command)(journal.import_budget)
 app.add_typer(attack.app, name="attack")
 app.add_typer(budget.app, name="budget")
+app.add_typer(stream.app, name="stream")
 app.add_typer(token.app, name="token")
 
 

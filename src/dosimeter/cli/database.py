@@ -61,11 +61,13 @@ def members(ledger: Ledger, name: str, block: str | None = None) -> list[str]:
         BudgetNotFound: There is neither, or no such block.
     """
     from dosimeter.ledger import BudgetNotFound
+    from dosimeter.ledger.rules import LABEL
 
     if block is None and name in ledger:
         return [name]
     first, dots, last = (block or "").partition("..")
     labels = sorted(one[len(name) + 1 :] for one in ledger if one.startswith(f"{name}/"))
+    labels = [one for one in labels if one != LABEL]
     if block is not None:
         labels = [one for one in labels if (first <= one <= last if dots else one == first)]
     if not labels:

@@ -21,6 +21,7 @@ from dosimeter.ledger.errors import (
 from dosimeter.ledger.ledger import Ledger
 from dosimeter.ledger.records import Entry, Kind, Receipt, Verification
 from dosimeter.ledger.reservation import Buffered, Reservation
+from dosimeter.ledger.streams import Stream
 
 __all__ = [
     "AccessDenied",
@@ -46,5 +47,6 @@ __all__ = [
     "ReservationError",
     "SchemaTooNew",
     "Statement",
+    "Stream",
     "Verification",
 ]

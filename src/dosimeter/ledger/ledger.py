@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.priced.items import Ladder, Menu
-from dosimeter.ledger import book, transfer
+from dosimeter.ledger import book, streams, transfer
 from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget, Statement, statements
 from dosimeter.ledger.desk import Desk, Kept, wall_clock
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, JournalError
 from dosimeter.ledger.records import Receipt, Verification
 from dosimeter.ledger.request import Request, identifier, named, text
+from dosimeter.ledger.rules import Every, Rule
 from dosimeter.ledger.stores import Transaction, open_store
 from dosimeter.ledger.stores.base import UniqueViolation
+from dosimeter.ledger.streams import Stream
 from dosimeter.ledger.verify import verify as audited
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
@@ -187,6 +190,60 @@ class Ledger:
         )
         names = [f"{prefix}/{label}" for label in labels]
         return self._open_all(names, terms, purpose, actor)
+
+    def create_stream(
+        self,
+        name: str,
+        every: str,
+        epsilon: float,
+        delta: float,
+        *,
+        since: date | None = None,
+        plan: tuple[Cost, int] | None = None,
+        approx_delta: float = 0.0,
+        menu: Sequence[Cost] | Menu | None = None,
+        neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+        purpose: str = "",
+        actor: str = "",
+    ) -> Stream:
+        """A rule that gives every day, week, month or shard a block with the same budget.
+
+        Args:
+            name: That of the data set; its blocks are `name/label`.
+            every: "day", "week" (ISO, from Monday) or "month", in UTC, or "shard".
+            epsilon: What no block ever passes.
+            delta: The delta of each block.
+            since: The first day that has a block, today by default; not for shards.
+            plan: As `create` has it, for each block.
+            approx_delta: As `create` has it, for each block.
+            menu: As `create` has it, for each block.
+            neighbours: As `create` has it.
+            purpose: What for, in words.
+            actor: Who, for the journal.
+
+        Raises:
+            BudgetExists: There is a stream, or there are blocks, of this name.
+        """
+        terms = Terms.of_filter(
+            epsilon,
+            delta,
+            plan=plan,
+            approx_delta=approx_delta,
+            menu=menu,
+            neighbours=neighbours,
+        )
+        unit = Every.named(every)
+        if unit is not Every.SHARD and since is None:
+            since = self._desk.clock().astimezone(UTC).date()
+        return streams.begin(self, name, Rule(unit, since), terms, purpose, actor)
+
+    def stream(self, name: str) -> Stream:
+        """The stream of that name.
+
+        Raises:
+            BudgetNotFound: There is none.
+        """
+        return Stream(self, name, streams.find(self._desk, name))
 
     def spend_all(
         self,

@@ -9,6 +9,7 @@ belongs to; an `actor` that is given here is not sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from uuid import uuid4
@@ -21,8 +22,10 @@ from dosimeter.ledger.desk import Desk
 from dosimeter.ledger.errors import BudgetNotFound, LedgerError
 from dosimeter.ledger.ledger import Ledger
 from dosimeter.ledger.records import Entry, Receipt, Verification
+from dosimeter.ledger.remote_streams import RemoteStream
 from dosimeter.ledger.request import Request, identifier
 from dosimeter.ledger.reservation import Reservation
+from dosimeter.ledger.streams import Stream
 from dosimeter.ledger.wire import entry_from, receipt_from, to_wire, value_from
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
@@ -55,6 +58,29 @@ class RemoteLedger(Ledger):
         """A budget `prefix/label` for each part, or none; see `Ledger.create_blocks`."""
         names = [f"{prefix}/{label}" for label in labels]
         return self._created(names, {"epsilon": epsilon, "delta": delta}, options)
+
+    def create_stream(
+        self,
+        name: str,
+        every: str,
+        epsilon: float,
+        delta: float,
+        *,
+        since: date | None = None,
+        **options: Any,
+    ) -> Stream:
+        """A rule that gives every day, week, month or shard a block; see `Ledger.create_stream`."""
+        limits = {"epsilon": epsilon, "delta": delta, "every": every}
+        body = {"name": name, **limits, **_options(options)}
+        if since is not None:
+            body["since"] = since.isoformat()
+        made = self._courier.tell("/v1/streams", body)
+        return RemoteStream(self, self._courier, name, made)
+
+    def stream(self, name: str) -> Stream:
+        """The stream of that name."""
+        found = self._courier.ask("/v1/stream", name=identifier("name", name))
+        return RemoteStream(self, self._courier, name, found)
 
     def spend_all(
         self,
@@ -166,13 +192,7 @@ class RemoteLedger(Ledger):
     def _created(
         self, names: list[str], limits: Mapping[str, Any], options: Mapping[str, Any]
     ) -> list[Budget]:
-        given = {name: value for name, value in options.items() if value is not None}
-        given.pop("actor", None)
-        if "neighbours" in given:
-            given["neighbours"] = str(Neighbours(given["neighbours"]))
-        for listed in ("menu", "orders", "weights", "plan"):
-            if listed in given:
-                given[listed] = to_wire(_listed(listed, given[listed]))
+        given = _options(options)
         named = [identifier("name", name) for name in names]
         self._courier.tell("/v1/budgets", {"names": named, **to_wire(limits), **given})
         return [RemoteBudget(self, name) for name in named]
@@ -297,6 +317,18 @@ class _Counter:
 
     def settle(self, reserved: Receipt, drawn: int, actor: str) -> None:
         self._courier.tell("/v1/settle", {"id": self._id, "drawn": drawn}, again=True)
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a new budget as they are sent."""
+    given = {name: value for name, value in options.items() if value is not None}
+    given.pop("actor", None)
+    if "neighbours" in given:
+        given["neighbours"] = str(Neighbours(given["neighbours"]))
+    for listed in ("menu", "orders", "weights", "plan"):
+        if listed in given:
+            given[listed] = to_wire(_listed(listed, given[listed]))
+    return given
 
 
 def _listed(name: str, value: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
@@ -33,29 +34,65 @@ class Ask(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Creation(Ask):
-    """New budgets on the same terms, all of them or none; several are blocks of one data set."""
+class Terms(Ask):
+    """What a budget is made with, but for its name and epsilon."""
 
-    names: Annotated[list[Name], Field(min_length=1, max_length=1000)]
-    epsilon: float | None = Field(description="Never to be passed; null only reads, no limit.")
     delta: float
     approx_delta: float = 0.0
     menu: Annotated[list[Plain], Field(max_length=50)] | None = None
     plan: tuple[Plain, Count] | None = None
-    orders: Annotated[list[float], Field(max_length=1000)] | None = None
-    weights: Annotated[list[float], Field(max_length=1000)] | None = None
     neighbours: str = str(Neighbours.ADD_REMOVE_RECORD)
     purpose: Purpose = ""
 
     def terms(self) -> dict[str, Any]:
         """The terms as the ledger takes them; what was not given is left to it."""
-        given = self.model_dump(exclude={"names", "epsilon"}, exclude_none=True)
+        named = {"name", "names", "epsilon", "every", "since"}
+        given = self.model_dump(exclude=named, exclude_none=True)
         given["neighbours"] = Neighbours.named(self.neighbours)
         if self.menu is not None:
             given["menu"] = [from_plain(cost) for cost in self.menu]
         if self.plan is not None:
             given["plan"] = (from_plain(self.plan[0]), self.plan[1])
         return given
+
+
+class Creation(Terms):
+    """New budgets on the same terms, all of them or none; several are blocks of one data set."""
+
+    names: Annotated[list[Name], Field(min_length=1, max_length=1000)]
+    epsilon: float | None = Field(description="Never to be passed; null only reads, no limit.")
+    orders: Annotated[list[float], Field(max_length=1000)] | None = None
+    weights: Annotated[list[float], Field(max_length=1000)] | None = None
+
+
+class NewStream(Terms):
+    """A rule that gives every day, week, month or shard a block with the same budget."""
+
+    name: Name
+    every: Annotated[str, Field(max_length=20, description="day, week, month or shard.")]
+    epsilon: float
+    since: date | None = Field(default=None, description="The first day with a block.")
+
+
+class Blocks(Ask):
+    """The blocks of a stream: all of them, or the last so many."""
+
+    name: Name
+    last: Annotated[StrictInt, Field(ge=1, le=2**53)] | None = None
+
+
+class Offer(Blocks):
+    """A cost that blocks of a stream are asked for."""
+
+    cost: Plain
+    count: Count = 1
+
+
+class Shard(Ask):
+    """A shard that arrived."""
+
+    name: Name
+    label: Name
 
 
 class Spend(Ask):

@@ -23,11 +23,13 @@ from dosimeter.ledger import (
     Price,
     Receipt,
     Statement,
+    Stream,
     Verification,
 )
 from dosimeter.ledger.anchors import Anchor, sign_receipt
 from dosimeter.ledger.book import utc
 from dosimeter.ledger.desk import wall_clock
+from dosimeter.ledger.rules import LABEL
 from dosimeter.ledger.signing import Signer
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
@@ -129,6 +131,27 @@ class Office:
             prefix, labels = _blocks(names)
             made = self._ledger.create_blocks(prefix, labels, epsilon, **terms)
         return [budget.statement() for budget in made]
+
+    def create_stream(
+        self, caller: Caller, name: str, every: str, epsilon: float, **terms: Any
+    ) -> Stream:
+        """Writes down a rule by which blocks are made."""
+        caller.require(Role.OWNER, [f"{name}/{LABEL}"])
+        return self._ledger.create_stream(name, every, epsilon, actor=caller.owner, **terms)
+
+    def stream(self, caller: Caller, name: str) -> Stream:
+        """The stream of a name; its blocks are made by the rule, whoever looks."""
+        caller.require(Role.READER, [f"{name}/{LABEL}"])
+        return self._ledger.stream(name)
+
+    def has_stream(self, name: str) -> bool:
+        """Whether blocks of a name are made by a rule."""
+        return f"{name}/{LABEL}" in self._ledger
+
+    def add_shard(self, caller: Caller, name: str, label: str) -> str:
+        """The block of a shard that arrived."""
+        caller.require(Role.OWNER, [f"{name}/{label}", f"{name}/{LABEL}"])
+        return self._ledger.stream(name).add(label).name
 
     def close_budget(self, caller: Caller, name: str, purpose: str) -> None:
         """Stops a budget for good."""

@@ -42,10 +42,12 @@ def overview(office: Office, who: Caller, containing: str, after: str) -> dict[s
         burned = 100 * office.share(who, statement.name) if statement.kind == "filter" else 0.0
         last = views.last_spend(recent)
         rows.append(views.Row(statement, burned, usual or "", left, last, ends))
+    blocks = views.blocks(rows)
     may_create = any(grant.role >= Role.OWNER for grant in who.grants)
     return {
         "rows": rows,
-        "blocks": views.blocks(rows),
+        "blocks": blocks,
+        "streams": [prefix for prefix in blocks if office.has_stream(prefix)],
         "next": page.next,
         "first": not after,
         "may_create": may_create,
@@ -76,7 +78,7 @@ def budget(office: Office, who: Caller, name: str) -> dict[str, Any]:
         "guarantee": promise,
         "usual": usual,
         "left": left,
-        "mechanisms": _offered(),
+        "mechanisms": offered_mechanisms(),
         "role": who.role(name),
         "owns": (who.role(name) or Role.READER) >= Role.OWNER,
         "allowances": office.allowances_in(who, name),
@@ -90,7 +92,7 @@ def what_if(
     """What a spend would do, or why it cannot be told."""
     asked = {"mechanism": mechanism, "numbers": numbers, "count": count}
     try:
-        cost = _cost(mechanism, numbers, office.neighbours(who, name))
+        cost = cost_from(mechanism, numbers, office.neighbours(who, name))
         if not count.isascii() or not count.isdigit():
             raise ValueError(f"count must be a whole number, got {count!r}")
         return {"asked": asked, "price": office.price(who, name, cost, int(count)), "cost": cost}
@@ -119,7 +121,7 @@ def tokens(office: Office) -> dict[str, Any]:
     return {"tokens": office.tokens.listed(), "now": time.time()}
 
 
-def _offered() -> list[tuple[str, str, str]]:
+def offered_mechanisms() -> list[tuple[str, str, str]]:
     """The mechanisms that a few numbers describe: name, what the numbers are, and in words."""
     return [
         (made.option.name, made.option.metavar, made.option.help)
@@ -128,7 +130,8 @@ def _offered() -> list[tuple[str, str, str]]:
     ]
 
 
-def _cost(mechanism: str, numbers: str, neighbours: Neighbours) -> Cost:
+def cost_from(mechanism: str, numbers: str, neighbours: Neighbours) -> Cost:
+    """The cost that a mechanism and its numbers, as people write them, describe."""
     known = {made.option.name: made for made in MECHANISMS if made.option is not None}
     if mechanism not in known:
         raise ValueError(f"mechanism must be one of {', '.join(known)}, got {mechanism!r}")

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from dosimeter.ledger import Entry, Kind, Statement
+from dosimeter.ledger.rules import LABEL
 from dosimeter.report.svg import Axes, Guide, Point, Trace, draw
 from dosimeter.rounding import at_least, at_most, exact
 
@@ -95,10 +96,14 @@ def blocks(rows: Sequence[Row]) -> dict[str, list[tuple[str, int, Row]]]:
     found: dict[str, list[tuple[str, int, Row]]] = {}
     for row in rows:
         prefix, slash, label = row.statement.name.rpartition("/")
-        if slash and row.statement.kind == "filter":
-            heat = min(4, int(row.burned // 25))
-            found.setdefault(prefix, []).append((label, heat, row))
+        if slash and row.statement.kind == "filter" and label != LABEL:
+            found.setdefault(prefix, []).append((label, heat(row.burned), row))
     return {prefix: parts for prefix, parts in found.items() if len(parts) >= _FEWEST_BLOCKS}
+
+
+def heat(burned: float) -> int:
+    """How hot a block is, from 0 to 4, by what is used up of it in percent."""
+    return min(4, int(burned // 25))
 
 
 def usual_cost(entries: Iterable[Entry]) -> str | None:
