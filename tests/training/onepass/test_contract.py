@@ -162,9 +162,25 @@ CASES = {
     "linear, two sequence dimensions": (lambda: nn.Linear(4, 3), image(3, 5, 4)),
     "linear, sequence of one": (lambda: nn.Linear(4, 3), image(1, 4)),
     "linear, thousands of features": (lambda: nn.Linear(3000, 2), image(3000)),
-    "conv1d": (lambda: nn.Conv1d(3, 4, 3, padding=1), image(3, 9)),
+    "conv1d": (lambda: nn.Conv1d(3, 4, 3, padding=1), image(3, 90)),
+    "conv1d, few places": (
+        lambda: nn.Conv1d(3, 4, 3, stride=2, padding=3, dilation=2), image(3, 9),
+    ),
     "conv2d": (lambda: nn.Conv2d(3, 4, 3), image(3, 12, 12)),
     "conv2d, few places": (lambda: nn.Conv2d(3, 4, 3), image(3, 6, 6)),
+    "conv2d, few places, no side like the other": (
+        lambda: nn.Conv2d(3, 4, (2, 4), stride=(3, 1), padding=(0, 2), dilation=(1, 2)),
+        image(3, 11, 7),
+    ),
+    "conv2d, few places, channels last": (
+        lambda: nn.Conv2d(5, 4, 3, padding=1),
+        lambda: (torch.randn(RECORDS, 6, 7, 5).permute(0, 3, 1, 2),),
+    ),
+    "conv2d, few places, wide": (lambda: nn.Conv2d(40, 30, 3, padding=1), image(40, 2, 2)),
+    "conv2d, few places, used twice": (
+        lambda: (lambda one: nn.Sequential(one, nn.Tanh(), one))(nn.Conv2d(4, 4, 3, padding=1)),
+        image(4, 5, 5),
+    ),
     "conv2d, one by one": (lambda: nn.Conv2d(3, 4, 1), image(3, 6, 6)),
     "conv2d, stride": (lambda: nn.Conv2d(3, 4, 3, stride=2, padding=2), image(3, 17, 15)),
     "conv2d, one by one with a stride": (lambda: nn.Conv2d(3, 4, 1, stride=2), image(3, 6, 6)),
@@ -183,6 +199,10 @@ CASES = {
         lambda: nn.Conv2d(3, 4, 3), lambda: (torch.randn(RECORDS, 12, 12, 3).permute(0, 3, 1, 2),),
     ),
     "conv3d": (lambda: nn.Conv3d(2, 3, 2, padding=(1, 0, 1)), image(2, 5, 4, 5)),
+    "conv3d, few places": (
+        lambda: nn.Conv3d(2, 3, (1, 2, 3), stride=(1, 2, 1), padding=(0, 1, 2), dilation=(1, 1, 2)),
+        image(2, 3, 4, 3),
+    ),
     "transposed conv": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2), image(3, 4, 4)),
     "embedding": (lambda: nn.Embedding(7, 4), words(6)),
     "embedding of one token": (lambda: nn.Embedding(7, 4), words()),

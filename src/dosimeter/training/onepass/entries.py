@@ -184,6 +184,39 @@ class Lookup(Entry):
         return other
 
 
+class Reordered(Entry):
+    """The gradients of a convolution's weight, from those with channels after the taps.
+
+    Args:
+        entry: The gradients of a weight (outputs, *taps, channels).
+        shape: The shape of the weight, (outputs, channels, *taps).
+    """
+
+    def __init__(self, entry: Entry, shape: torch.Size) -> None:
+        self._entry, self._shape = entry, shape
+        self.records = entry.records
+
+    def squares(self) -> Tensor:
+        """See Entry; the norm is that of any order."""
+        return self._entry.squares()
+
+    def sum(self, factors: Tensor) -> Tensor:
+        """See Entry."""
+        return self._in_order(self._entry.sum(factors).unsqueeze(0)).squeeze(0)
+
+    def rows(self) -> Tensor:
+        """See Entry."""
+        return self._in_order(self._entry.rows())
+
+    def without(self, kept: Tensor) -> Entry:
+        """See Entry."""
+        return Reordered(self._entry.without(kept), self._shape)
+
+    def _in_order(self, rows: Tensor) -> Tensor:
+        outputs, channels, *taps = self._shape
+        return rows.view(len(rows), outputs, *taps, channels).movedim(-1, 2).flatten(1)
+
+
 def linear_entry(inputs: Tensor, backprops: Tensor) -> Entry:
     """The cheapest entry for a linear map, from (records, ..., inputs) and (..., outputs)."""
     if inputs.dim() == 2:

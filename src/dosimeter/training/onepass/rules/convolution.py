@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
-from dosimeter.training.onepass.entries import Entry, Rows, linear_entry
+from dosimeter.training.onepass.entries import Entry, Reordered, Rows, linear_entry
 from dosimeter.training.onepass.use import Use, exactly, run
 
 if TYPE_CHECKING:
@@ -98,12 +98,12 @@ def _entry(input: Tensor, backprops: Tensor, weight: Tensor, options: tuple[Any,
     records, size = len(input), len(stride)
     shape = weight.shape[2:]
     if shape.numel() == 1 and groups == 1 and stride == [1] * size and not any(padding):
-        return _linear(input.flatten(2), backprops)
-    if size == 2 and groups == 1 and backprops.shape[2:].numel() <= _FEW:
-        patches = functional.unfold(
-            input, tuple(shape), dilation=dilation, padding=padding, stride=stride
-        )
-        return _linear(patches, backprops)
+        inputs, outputs = (each.flatten(2).transpose(1, 2) for each in (input, backprops))
+        return linear_entry(inputs, outputs)
+    if groups == 1 and backprops.shape[2:].numel() <= _FEW:
+        patches = _patches(input, weight, backprops.shape[2:], options)
+        steps = backprops.flatten(2).transpose(1, 2)
+        return Reordered(linear_entry(patches, steps), weight.shape)
     sizes = (records * weight.shape[0], *weight.shape[1:])
     rows: Tensor = torch.ops.aten.convolution_backward(
         backprops.reshape(1, -1, *backprops.shape[2:]),
@@ -114,9 +114,21 @@ def _entry(input: Tensor, backprops: Tensor, weight: Tensor, options: tuple[Any,
     return Rows(rows.view(records, -1))
 
 
-def _linear(patches: Tensor, backprops: Tensor) -> Entry:
-    """A convolution as a linear map on the patch at each place."""
-    return linear_entry(patches.transpose(1, 2), backprops.flatten(2).transpose(1, 2))
+def _patches(input: Tensor, weight: Tensor, places: torch.Size, options: tuple[Any, ...]) -> Tensor:
+    """The patch of the input at each place, (records, places, patch), its channels last.
+
+    Channels lie side by side, so that a patch is copied in long runs: ten times faster than
+    `functional.unfold`, which copies value by value.
+    """
+    stride, padding, dilation, _ = options
+    around = [pad for each in reversed(padding) for pad in (each, each)]
+    padded = functional.pad(input.movedim(1, -1), [0, 0, *around]).contiguous()
+    first, *steps, last = padded.stride()
+    moves = [step * each for step, each in zip(steps, stride, strict=True)]
+    taps = [step * each for step, each in zip(steps, dilation, strict=True)]
+    sizes = (len(input), *places, *weight.shape[2:], input.shape[1])
+    found = padded.as_strided(sizes, (first, *moves, *taps, last))
+    return found.reshape(len(input), places.numel(), -1)
 
 
 def _padded(input: Tensor, weight: Tensor, dilation: list[int], padding: str) -> Tensor:
