@@ -290,3 +290,21 @@ def test_clipped_sums_agree_with_brute_force(case, dtype, brute_force, one_pass)
     assert (norms <= true * (1 + 1e-4)).all()
     expected = (rows * (bound / norms).clamp(max=1.0).unsqueeze(1)).sum(0)
     assert float((sums - expected).norm()) <= 2e-6 * float(expected.norm())
+
+
+@pytest.mark.parametrize("case", [
+    "linear", "linear, short sequence", "linear, long sequence", "conv2d", "conv2d, few places",
+    "conv2d, few places, wide", "conv2d, few places, used twice", "embedding", "layer norm",
+    "attention", "LSTM", "tied layers",
+])  # fmt: skip
+def test_a_record_without_a_finite_gradient_adds_nothing(case, brute_force, one_pass):
+    torch.manual_seed(6)
+    make, draw = CASES[case]
+    model, inputs = make(), draw()
+    weights = output_weights(model, inputs)
+    rows = brute_force(model, inputs, weights)[1:]
+    bound = float(rows.norm(dim=1).median())
+    weights[0] = float("nan")
+    sums, norms, _ = one_pass(model, inputs, weights, bound)
+    expected = (rows * (bound / norms[1:]).clamp(max=1.0).unsqueeze(1)).sum(0)
+    assert float((sums - expected).norm()) <= 2e-6 * float(expected.norm())
