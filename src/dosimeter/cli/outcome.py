@@ -46,6 +46,7 @@ _EXTRAS = {
     "safetensors": "torch",
     "filelock": "torch",
     "sklearn": "torch",
+    "optuna": "search",
     "matplotlib": "plot",
     "rich": "cli",
     "httpx": "ledger",

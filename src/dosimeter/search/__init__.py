@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searches for good settings that are charged as a whole (extra: search).
+
+`PrivateObjective` puts an Optuna study under one gate, `best_of` publishes the best of a random
+number of trials, and `dosimeter tune` (`dosimeter.search.tune`) does either from a config file.
+"""
+
+from dosimeter.search.allowance import Allowance
+from dosimeter.search.objective import PrivateObjective
+from dosimeter.search.selection import best_of, selection
+
+__all__ = ["Allowance", "PrivateObjective", "best_of", "selection"]
