@@ -10,7 +10,8 @@ import warnings
 
 import dosimeter as dm
 from benchmarks.measure import Result, best_seconds
-from dosimeter.accounting.priced import make_menu, verify
+from dosimeter.accounting.priced import verify
+from dosimeter.accounting.priced.menu import make_menu
 from dosimeter.accounting.weights import DEFAULT_ORDERS
 
 DISTINCT = 300

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
-from dosimeter.accounting.priced import Menu, make_menu
+from dosimeter.accounting.priced.items import Menu
+from dosimeter.accounting.priced.menu import make_menu
 from dosimeter.attack import examples
 from dosimeter.attack.buyer import best_buyer
 from dosimeter.attack.mechanism import FiniteMechanism

@@ -11,7 +11,7 @@ import sys
 def main() -> None:
     """Runs the `dosimeter` command."""
     try:
-        from dosimeter.cli.app import app
+        from dosimeter.cli.app import app, narrow
     except ModuleNotFoundError as error:
         raise SystemExit(
             f"error: the command line needs {error.name}; pip install '.[cli,ledger]' in a clone "
@@ -21,4 +21,5 @@ def main() -> None:
         # A terminal that cannot show a letter shows its code; that is no reason to fail.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    narrow(sys.argv[1:])
     app(prog_name="dosimeter")

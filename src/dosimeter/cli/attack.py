@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli.outcome import Command, print_json
+from dosimeter.cli.outcome import Command, Group, print_json
 
 if TYPE_CHECKING:
     from dosimeter.attack.noise import Attempt
     from dosimeter.attack.steps import Step
 
-app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app = typer.Typer(cls=Group, invoke_without_command=True, rich_markup_mode=None)
 
 _DELTA = 1e-5
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

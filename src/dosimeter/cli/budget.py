@@ -13,9 +13,10 @@ import typer
 
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
-from dosimeter.cli.outcome import EXIT_CODES, Command, ExitCode, print_json
+from dosimeter.cli.outcome import EXIT_CODES, Command, ExitCode, Group, print_json
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode=None,
     help=f"""Durable privacy budgets, shared by many.

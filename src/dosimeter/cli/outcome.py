@@ -11,6 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, cast
 
@@ -59,7 +60,15 @@ _EXTRAS = {
 """Which extra of the package brings a module."""
 
 
-class Root(TyperGroup):
+class Group(TyperGroup):
+    """Commands under one name."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options of the group."""
+        return _unconverted(super().get_params(ctx))
+
+
+class Root(Group):
     """The root command: errors become one line and an exit code, tracebacks need --debug."""
 
     def main(
@@ -97,6 +106,10 @@ class Root(TyperGroup):
 class Command(TyperCommand):
     """A command whose help names its arguments without their types in Python."""
 
+    def get_params(self, ctx: Any) -> Any:
+        """The arguments and the options."""
+        return _unconverted(super().get_params(ctx))
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the arguments and the options into the help."""
         found: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
@@ -110,6 +123,24 @@ class Command(TyperCommand):
             if rows:
                 with formatter.section(f"{kind.capitalize()}s"):
                     formatter.write_dl(rows)
+
+
+def _unconverted(params: list[Any]) -> list[Any]:
+    """Parameters of which texts and flags are taken as they are.
+
+    Newer releases of Typer convert every value by pydantic, which takes longer to load than most
+    commands to run; these have nothing to convert.
+    """
+    with suppress(ImportError):
+        from typer._coercion import PassThroughRuntimeParam
+
+        for param in params:
+            about = getattr(param, "type_descriptor", None)
+            if about is not None and about.annotation in (str, bool):
+                param._runtime_param = PassThroughRuntimeParam(
+                    parameter_info=about.parameter_info, annotation=about.annotation
+                )
+    return params
 
 
 def tell(error: Exception, page: str) -> int:

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and bars for people."""
+"""Tables and bars for people. Only tables need rich, which takes its time to load."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+import typer
 
 from dosimeter.cli.costs import in_words
 from dosimeter.rounding import at_most, exact, shortened
 
 if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
     from dosimeter.accounting.classic import Validity
     from dosimeter.ledger import Entry, Receipt, Statement
 
@@ -31,6 +32,8 @@ def bar(spent: float, limit: float, width: int = _BAR) -> str:
 
 def print_budgets(statements: list[Statement]) -> None:
     """One line for each budget."""
+    from rich.table import Table
+
     from dosimeter.ledger.records import shown
 
     table = Table(box=None, pad_edge=False)
@@ -45,7 +48,7 @@ def print_budgets(statements: list[Statement]) -> None:
             f"{one.entries:,}",
             "DAMAGED" if one.problem else "closed" if one.closed else "open",
         )
-    _console().print(table)
+    _print(table)
 
 
 def print_statement(one: Statement, guarantee: str, share: float) -> None:
@@ -66,7 +69,7 @@ def print_statement(one: Statement, guarantee: str, share: float) -> None:
         ("guarantee", shortened(guarantee)),
     ]
     for label, value in lines:
-        _console().print(Text(f"{label:<11} ") + _text(value), soft_wrap=True)
+        typer.echo(f"{label:<11} {_printable(value)}")
 
 
 def print_receipt(receipt: Receipt) -> None:
@@ -78,11 +81,13 @@ def print_receipt(receipt: Receipt) -> None:
         f"{shown(receipt.budget)}: entry {receipt.sequence}, {receipt.count:,} x {receipt.cost}, "
         f"epsilon {at_most(receipt.epsilon)}{again}"
     )
-    _console().print(_text(line), soft_wrap=True)
+    typer.echo(_printable(line))
 
 
 def print_entries(entries: list[Entry]) -> None:
     """One line for each entry."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for column in ("entry", "time", "kind", "count", "cost", "epsilon", "actor", "purpose"):
         right = column in ("entry", "count", "epsilon")
@@ -103,7 +108,7 @@ def print_entries(entries: list[Entry]) -> None:
             _text(entry.actor),
             _text(entry.purpose[:200]),
         )
-    _console().print(table)
+    _print(table)
 
 
 def print_rules(
@@ -134,24 +139,35 @@ def print_table(
     right: Collection[str] = (),
 ) -> None:
     """A table under its title, without lines."""
-    _console().print(Text(f"{title}\n"), style="bold", soft_wrap=True)
+    from rich.table import Table
+    from rich.text import Text
+
+    _print(Text(f"{title}\n"), style="bold", soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left")
     for row in rows:
         table.add_row(*row)
-    _console().print(table)
+    _print(table)
 
 
 def _delta(one: Statement) -> str:
     return exact(one.delta) + (f" + {exact(one.approx_delta)}" if one.approx_delta else "")
 
 
-def _text(value: str) -> Text:
+def _printable(value: str) -> str:
     """Text as it is, but for control characters, which could rewrite the terminal."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
-    return Text(shown)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
 
 
-def _console() -> Console:
-    return Console(highlight=False)
+def _text(value: str) -> Text:
+    """Printable text, in which rich finds no marks of its own."""
+    from rich.text import Text
+
+    return Text(_printable(value))
+
+
+def _print(what: Table | Text, **options: Any) -> None:
+    from rich.console import Console
+
+    Console(highlight=False).print(what, **options)

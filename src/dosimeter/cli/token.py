@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dosimeter.cli.database import DEFAULT_DB, Db, require_there
-from dosimeter.cli.outcome import Command, print_json
+from dosimeter.cli.outcome import Command, Group, print_json
 
 if TYPE_CHECKING:
     from dosimeter.service import Tokens
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="""Tokens of a service, by the database that it serves.

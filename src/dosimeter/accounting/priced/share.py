@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How delta is divided between a menu and the Rényi mixture beside it, and a menu's plain form.
 
-That whichever of the two still holds is enough is the OR-lemma; `Account` is where it is kept.
+That whichever of the two still holds is enough is the OR-lemma; `Account` is where it is kept. What
+makes and confirms prices is loaded by whoever has a menu.
 """
 
 from __future__ import annotations
@@ -12,15 +13,6 @@ from typing import Any
 from dosimeter import arguments
 from dosimeter.accounting.priced.cache import FORMAT, remembered
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
-from dosimeter.accounting.priced.ladder import make_ladder
-from dosimeter.accounting.priced.menu import (
-    Losses,
-    checked,
-    hockey_stick,
-    lattice_level,
-    make_menu,
-)
-from dosimeter.accounting.priced.verify import require_ladder, require_menu
 from dosimeter.errors import StateError
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
@@ -39,6 +31,9 @@ FIELDS = frozenset(["menu", "menu_format", "readings"])
 
 def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
     """The menu of some costs for its share of a budget, or a menu made for such a budget."""
+    from dosimeter.accounting.priced.menu import checked, make_menu
+    from dosimeter.accounting.priced.verify import require_menu
+
     share = delta * MENU_SHARE
     if isinstance(menu, Menu):
         menu = _whole(_within(menu, epsilon, share))
@@ -60,6 +55,8 @@ def fits_menu(planned: Sequence[tuple[Cost, int]], epsilon: float, delta: float)
 
     By exact losses: the menu of its costs comes close, and takes longer to make.
     """
+    from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
+
     share = delta * MENU_SHARE
     losses = Losses(epsilon, share, lattice_level(epsilon) + 1)
     for way in Direction:
@@ -114,6 +111,10 @@ def ladder_for(
     menu: Sequence[Cost] | Ladder, delta: float, plan: tuple[Cost, int] | None
 ) -> Ladder:
     """The ladder of some costs for its share of delta, or one made for such a share."""
+    from dosimeter.accounting.priced.ladder import make_ladder
+    from dosimeter.accounting.priced.menu import checked
+    from dosimeter.accounting.priced.verify import require_ladder
+
     share = delta * LADDER_SHARE
     if isinstance(menu, Ladder):
         menu = _at_most(menu, share)
