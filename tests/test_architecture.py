@@ -122,6 +122,22 @@ def test_import_loads_nothing_heavy():
     assert out.stdout.strip() == "[]"
 
 
+def test_a_command_loads_only_what_it_needs(tmp_path):
+    """Start-up is most of what a command takes: prices, tables and converters are for others."""
+    code = (
+        "import sys; from dosimeter.ledger import Ledger; from dosimeter.cli import main\n"
+        f"Ledger.open({str(tmp_path / 'b.db')!r}).create('b', 1.0, 1e-6)\n"
+        f"sys.argv[1:] = ['budget', 'show', 'b', '--db', {str(tmp_path / 'b.db')!r}]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pydantic', 'rich', 'scipy', 'dp_accounting', 'psycopg', 'httpx'}\n"
+        "heavy |= {'dosimeter.accounting.priced.menu', 'dosimeter.accounting.calibrate'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.startswith("budget      b\n")
+    assert out.stdout.splitlines()[-1] == "[]"
+
+
 @pytest.mark.parametrize("module", ["dosimeter.decisions", "dosimeter.report"])
 def test_what_runs_decide_and_its_report_need_no_torch(module):
     code = f"import sys, {module}; print({{'torch', 'opacus'}} & set(sys.modules))"
