@@ -9,13 +9,12 @@ which neighbours, so that is written down here, tool by tool, and unknown tools 
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any
 
 from dosimeter.accounting import Gate
 from dosimeter.errors import BudgetExceeded
-from dosimeter.integrations.parts import relation_of, require
+from dosimeter.integrations.parts import called_from, relation_of, require
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import ApproxDp, Cost
 
@@ -79,7 +78,7 @@ class Accountant(BudgetAccountant):  # type: ignore[misc]
             Refused: It would pass the limit. Nothing was spent.
             ValueError: The tool has no bound for the gate's neighbours. Nothing was spent.
         """
-        tool = _caller()
+        tool = called_from("diffprivlib")
         cost, count = self._cost(epsilon, delta), 1 if tool is None else self._count(tool)
         if tool is not None:
             self._spend(cost, count)
@@ -89,7 +88,7 @@ class Accountant(BudgetAccountant):  # type: ignore[misc]
 
     def spend(self, epsilon: float, delta: float) -> Accountant:
         """Nothing for diffprivlib, whose `check` has paid; for anyone else a spend."""
-        if _caller() is None:
+        if called_from("diffprivlib") is None:
             self._spend(self._cost(epsilon, delta), 1)
         return self
 
@@ -162,9 +161,3 @@ class Accountant(BudgetAccountant):  # type: ignore[misc]
             raise Refused(**{name: getattr(refusal, name) for name in names}) from None
         assert isinstance(cost, ApproxDp)
         self._paid += [(cost.epsilon, cost.delta)] * count
-
-
-def _caller() -> str | None:
-    """The module of diffprivlib that called the accountant's method, or None for anyone else."""
-    package, _, module = str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")
-    return module if package == "diffprivlib" else None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What integrations share: the versions that were tried, and the relation of a gate."""
+"""What integrations share: the versions that were tried, who calls, and the relation of a gate."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 
 from dosimeter.accounting import Gate
 from dosimeter.neighbours import Neighbours
@@ -37,3 +38,13 @@ def relation_of(gate: Gate) -> Neighbours:
     relation = gate.guarantee().neighbours
     assert isinstance(relation, Neighbours)
     return relation
+
+
+def called_from(package: str) -> str | None:
+    """The module of a package that called the method this is asked in, or None for anyone else.
+
+    So an accountant can tell its library, whose question comes just before the data are touched,
+    from people who only want to know.
+    """
+    found, _, module = str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")
+    return module if found == package else None
