@@ -26,6 +26,8 @@ FOREIGN := $(patsubst tests/integrations/%/requirements.txt,%,$(wildcard tests/i
 test-integrations: $(FOREIGN:%=test-integrations-%)
 
 test-integrations-%: .venvs/%.stamp
+	@! grep -q '^pyspark' tests/integrations/$*/requirements.txt || command -v java > /dev/null || \
+		{ echo "test-integrations-$* runs Spark, which needs Java 17: on Debian, apt install openjdk-17-jre-headless"; exit 1; }
 	INTEGRATION=$* .venvs/$*/bin/python -m pytest -m "slow or not slow" tests/integrations/$*
 
 .venvs/%.stamp: tests/integrations/%/requirements.txt pyproject.toml
