@@ -25,6 +25,7 @@ from dosimeter.cli import (
     stream,
     token,
     train,
+    watch,
 )
 
 app = typer.Typer(
@@ -44,6 +45,7 @@ for command in (
     predict.predict,
     report.report,
     serve.serve,
+    watch.watch,
 ):
     app.command(cls=outcome.Command)(command)
 for of_journal in (

@@ -27,6 +27,10 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in the output folder.")
     ] = False,
+    watch: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Budget service that shows the run and can stop it."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Train privately, as a config file says, without writing Python.
@@ -47,7 +51,7 @@ def train(
         return
     from dosimeter.report import write
 
-    result = _run(config, resume=resume, quiet=as_json)
+    result = _run(config, resume=resume, quiet=as_json, watch=watch)
     folder = Path(result["folder"])
     write([folder], folder / "report.html")
     if as_json:
@@ -71,7 +75,7 @@ def _write_starter(path: Path) -> None:
     typer.echo(f"wrote {path}; start it with: dosimeter train {path}")
 
 
-def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
+def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[str, Any]:
     from dosimeter.runs import read_config
 
     config, text = read_config(path)
@@ -89,6 +93,7 @@ def _run(path: Path, *, resume: bool, quiet: bool) -> dict[str, Any]:
             text,
             resume=resume,
             progress=not quiet,
+            watch=watch,
             note=lambda words: typer.echo(words, err=True),
         )
 

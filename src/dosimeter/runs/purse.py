@@ -118,6 +118,7 @@ class _Noted:
 
     def __init__(self, budget: SharedBudget, purpose: str) -> None:
         self._budget, self._purpose = budget, purpose
+        self.name = budget.name
         self.found_closed = False
 
     def admits(self, cost: Cost, count: int = 1) -> bool:

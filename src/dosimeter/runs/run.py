@@ -47,6 +47,7 @@ def train(
     *,
     resume: bool = False,
     progress: bool = True,
+    watch: str | None = None,
     note: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Trains as the config says, or goes on, and writes the results.
@@ -56,6 +57,7 @@ def train(
         text: The file it was read from, kept in the folder.
         resume: Whether to go on with the run in the folder.
         progress: Whether to show a live line.
+        watch: The URL of a service to report to; the folder of the run by default.
         note: Told what someone should know beforehand.
 
     Returns:
@@ -84,7 +86,7 @@ def train(
         _require_affordable(needs, purse, saved, note)
         run = _Run(config, folder, records, network, needs, purse)
         with folder.held(text, resume=resume), _interruptible(note) as started:
-            return run.write(run.fit(started, progress=progress))
+            return run.write(run.fit(started, progress=progress, watch=watch))
 
 
 def _require_affordable(
@@ -132,7 +134,9 @@ class _Run:
     needs: Needs
     purse: Purse
 
-    def fit(self, started: Callable[[PrivateEngine], None], *, progress: bool) -> History:
+    def fit(
+        self, started: Callable[[PrivateEngine], None], *, progress: bool, watch: str | None
+    ) -> History:
         """Trains, from the checkpoint on if there is one."""
         training, public = self.config.training, self.records.public
         options: dict[str, Any] = {"grad_sampling": training.grad_sampling}
@@ -162,7 +166,8 @@ class _Run:
         trainer.resume(path, spends_kept=kept)
         started(engine)
         name = self.folder.path.name
-        history = shown(trainer, training.epochs, path, progress=progress, name=name)
+        told = watch or self.folder.path
+        history = shown(trainer, training.epochs, path, progress=progress, name=name, watch=told)
         if self.purse.found_closed:
             history.ended = CLOSED
         return history

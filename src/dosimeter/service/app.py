@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from dosimeter import __version__
 from dosimeter.errors import DosimeterError
 from dosimeter.ledger import LedgerRefusal, LedgerUnavailable
-from dosimeter.service import api, events, metrics, pages, streams
+from dosimeter.service import api, events, metrics, pages, streams, watched
 from dosimeter.service.door import Door
 from dosimeter.service.faults import FAILED, headers, said, status
 from dosimeter.service.guard import Guard
@@ -59,9 +59,10 @@ def make_app(
     app.state.https = https
     app.state.watch = events.Watch(ending)
     app.state.metrics = metrics.Metrics()
-    for part in (api, streams, pages, events, metrics):
+    for part in (api, streams, watched, pages, events, metrics):
         app.include_router(part.routes)
-    app.include_router(streams.page_routes)
+    for part in (streams, watched):
+        app.include_router(part.page_routes)
     app.add_api_route("/health", _health, include_in_schema=False)
     for kind in (DosimeterError, ValueError, TypeError):
         app.add_exception_handler(kind, _told)

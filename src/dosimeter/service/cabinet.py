@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cabinet: the service's own tables, beside the ledger's in the same database.
 
-Tokens, sessions of the page, reservations under way, who holds allowances and what waits for an
-approval. Several servers on one database share them. What a budget has spent is in the ledger
-alone; losing these tables loses no spend.
+Tokens, sessions of the page, reservations under way, who holds allowances, what waits for an
+approval, and runs that report. Several servers on one database share them. What a budget has
+spent is in the ledger alone; losing these tables loses no spend.
 """
 
 from __future__ import annotations
@@ -91,6 +91,16 @@ requests = Table(
     Column("decided_by", Text),
     Column("taken", Double),
     UniqueConstraint("owner", "key"),
+)
+runs = Table(
+    "dosimeter_runs",
+    _metadata,
+    Column("id", Text, primary_key=True),
+    Column("owner", Text, nullable=False, index=True),
+    Column("budget", Text),
+    Column("updated", Double, nullable=False, index=True),
+    Column("stop", Text),
+    Column("status", Text, nullable=False),
 )
 allowances = Table(
     "dosimeter_allowances",

@@ -54,19 +54,24 @@ class Watch:
 
 @routes.get("/events")
 async def events(
-    request: Request, who: Who, name: Annotated[list[str], Query(max_length=_MOST_NAMES)]
+    request: Request,
+    who: Who,
+    name: Annotated[list[str], Query(max_length=_MOST_NAMES)] = [],  # noqa: B006
+    run: Annotated[list[str], Query(max_length=_MOST_NAMES)] = [],  # noqa: B006
 ) -> StreamingResponse:
-    """Tells of budgets that move, for as long as the session lasts."""
+    """Tells of budgets and runs that move, for as long as the session lasts."""
     watch: Watch = request.app.state.watch
     if watch.watchers >= _MOST_WATCHERS:
         raise TooMuch(503, "too many pages are open; load this one again later")
     for one in name:
         if who.role(one) is None:
             raise BudgetNotFound(one)
-    return StreamingResponse(_told(request, watch, name), media_type="text/event-stream")
+    return StreamingResponse(_told(request, watch, name, run), media_type="text/event-stream")
 
 
-async def _told(request: Request, watch: Watch, names: Sequence[str]) -> AsyncIterator[str]:
+async def _told(
+    request: Request, watch: Watch, names: Sequence[str], runs: Sequence[str]
+) -> AsyncIterator[str]:
     desk: Desk = request.app.state.desk
     secret, before = request.cookies.get(cookie(request), ""), ""
     watch.watchers += 1
@@ -78,6 +83,8 @@ async def _told(request: Request, watch: Watch, names: Sequence[str]) -> AsyncIt
             if who is None:
                 return
             now = await desk.do(_heads, desk, watch, who, names)
+            if runs:
+                now += await desk.do(_reports, desk, who, runs)
             if now != before:
                 yield f"data: {json.dumps({'state': now})}\n\n"
             else:
@@ -88,6 +95,12 @@ async def _told(request: Request, watch: Watch, names: Sequence[str]) -> AsyncIt
         return  # the browser asks again
     finally:
         watch.watchers -= 1
+
+
+def _reports(desk: Desk, who: Caller, ids: Sequence[str]) -> str:
+    """When runs told last, and whether they are to stop."""
+    told = {one.id: f" {one.updated} {one.stop}" for one in desk.office.runs.listed(who)}
+    return "".join(told.get(id, " ") for id in ids)
 
 
 def _heads(desk: Desk, watch: Watch, who: Caller, names: Sequence[str]) -> str:

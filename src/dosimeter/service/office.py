@@ -38,6 +38,7 @@ from dosimeter.service.approvals import Approvals, Waiting
 from dosimeter.service.cabinet import Cabinet
 from dosimeter.service.holds import Holds
 from dosimeter.service.roles import Caller, Role
+from dosimeter.service.runs import Runs
 from dosimeter.service.tokens import Tokens
 
 PAGE = 100
@@ -70,6 +71,7 @@ class Office:
         self.tokens = Tokens(self._cabinet, clock)
         self.holds = Holds(self._cabinet, self._ledger, clock)
         self.allowances = Allowances(self._cabinet, self._ledger)
+        self.runs = Runs(self._cabinet, clock)
         self.approvals = Approvals(self._cabinet, self._ledger, self.holds, clock)
 
     @property

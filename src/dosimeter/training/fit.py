@@ -30,6 +30,7 @@ from dosimeter.training.loader import Records
 from dosimeter.training.progress import Bar
 from dosimeter.training.signals import Signal
 from dosimeter.training.trainer import Trainer, require_signal
+from dosimeter.watching import watched
 
 
 class Writer(Protocol):
@@ -61,6 +62,7 @@ def fit(
     name: str = "training",
     seed: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    watch: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> History:
     """Trains a classifier in place until the epochs, the gate or a policy end it.
@@ -87,6 +89,8 @@ def fit(
         seed: Makes the run repeatable and its noise predictable.
         checkpoint: A file to write after every epoch, and to go on from if it is there; what
             was spent until then is charged again.
+        watch: The URL of a budget service, or a folder for `dosimeter watch`, whose page shows the
+            run and can stop it at the next step.
         **options: Anything else that `PrivateEngine.make_private` takes.
     """
     require_signal(policy, signal, public)
@@ -117,7 +121,9 @@ def fit(
     path = None if checkpoint is None else pathlib.Path(checkpoint)
     if path is not None:
         trainer.resume(path)
-    return shown(trainer, epochs, path, callbacks=callbacks, progress=progress, name=name)
+    return shown(
+        trainer, epochs, path, callbacks=callbacks, progress=progress, name=name, watch=watch
+    )
 
 
 @dataclass(frozen=True)
@@ -167,6 +173,7 @@ def shown(
     callbacks: Iterable[Callback] = (),
     progress: bool = True,
     name: str = "training",
+    watch: str | os.PathLike[str] | None = None,
 ) -> History:
     """Trains to the end with a live line, saving after each epoch before anyone hears of it.
 
@@ -177,6 +184,7 @@ def shown(
         callbacks: Called with the engine and the record after each epoch.
         progress: Whether to show the line (needs rich).
         name: What the line is called.
+        watch: As `fit` has it.
     """
     engine, told = trainer.engine, list(callbacks)
 
@@ -186,11 +194,21 @@ def shown(
             trainer.save(checkpoint)
 
     limit = float(getattr(engine.gate, "limit", math.inf))
-    with Bar(name, epochs, limit, show=progress and engine.group.rank == 0) as bar:
+    first = engine.group.rank == 0
+    page = watched(
+        watch if first else None,
+        engine,
+        name=name,
+        epochs=epochs,
+        gate=engine.gate,
+        ended=lambda: trainer.history.ended,
+    )
+    with Bar(name, epochs, limit, show=progress and first) as bar, page as tell:
         for record in trainer.epochs(epochs, save):
             for callback in told:
                 callback(engine, record)
             bar.show(record)
+            tell(record)
         bar.end()
     return trainer.history
 

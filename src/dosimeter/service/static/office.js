@@ -2,9 +2,10 @@
 // again and what is marked as live is put in its place. Without scripts one loads it by hand.
 "use strict";
 (() => {
-  const names = [...document.querySelectorAll("[data-budget]")].map((e) => e.dataset.budget);
+  const all = (kind) => [...document.querySelectorAll(`[data-${kind}]`)].map((e) => e.dataset[kind]);
+  const asked = [...all("budget").map((name) => ["name", name]), ...all("run").map((id) => ["run", id])];
   const light = document.getElementById("live");
-  if (!names.length || !light || !window.EventSource) return;
+  if (!asked.length || !light || !window.EventSource) return;
   let state = null, busy = false, again = false;
 
   const say = (words, on) => {
@@ -32,8 +33,9 @@
       if (again) { again = false; follow(); }
     }
   };
-  const query = names.map((name) => "name=" + encodeURIComponent(name)).join("&");
-  const events = new EventSource("/events?" + query);
+  const own = all("events").find(Boolean);
+  const query = asked.map(([kind, it]) => kind + "=" + encodeURIComponent(it)).join("&");
+  const events = new EventSource(own || "/events?" + query);
   events.onopen = () => say("live", true);
   events.onerror = () => say("not connected", false);
   events.onmessage = (event) => {
