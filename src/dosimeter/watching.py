@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from dosimeter.files import replaced
 
-LIVE, STOP = "live.json", "stop"
+LIVE, STOP = ".live.json", ".stop"
 """The files of a folder that is watched: where the run stands, and whether it is to stop."""
 
 STOPPED = "it was stopped from the page"

@@ -22,9 +22,10 @@ from dosimeter.errors import StateError
 from dosimeter.files import replaced
 from dosimeter.runs.reader import first_difference
 from dosimeter.training import History
+from dosimeter.watching import LIVE, STOP
 
 _LOCK = ".lock"
-_STATED = ("run.json", "report.html", "guarantee.txt")
+_STATED = ("run.json", "report.html", "guarantee.txt", LIVE, STOP)
 
 
 @dataclass(frozen=True)
