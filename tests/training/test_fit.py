@@ -11,8 +11,10 @@ import dosimeter as dm
 from dosimeter.training import (
     AdaptBatch,
     AdaptNoise,
+    AutoRate,
     AveragedIterate,
     CorrectCount,
+    Following,
     History,
     LowerNoise,
     Policy,
@@ -51,10 +53,14 @@ def pieces(points, classifier):
     def make(gate=None, *, seed=3, **options):
         engine = PrivateEngine(dm.Filter(8, 1e-6) if gate is None else gate, seed=seed)
         model = classifier()
-        plain = torch.optim.SGD(model.parameters(), lr=0.5)
+        plain = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
         how = {"noise_multiplier": 2.0, "max_grad_norm": 1.0, "batch_size": 40}
-        engine.make_private(model, plain, points(), **how)
-        return Trainer(engine, public=points(seed=1), **options)
+        engine.make_private(model, plain, points(), clipping="normalised", **how)
+        average = AveragedIterate(engine, model, decay=1 - 4 / 20)
+        following = Following(engine, steps=20, rate=AutoRate())
+        return Trainer(
+            engine, public=points(seed=1), average=average, following=following, **options
+        )
 
     return make
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from dosimeter.training import models
 from dosimeter.training.clipping import SampleClipper
+from dosimeter.training.factors import Clipping
 from dosimeter.training.ghost import GhostClipper
 from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass import module
@@ -16,11 +17,12 @@ MODES = [*GradSampling]
 CLIPPERS = {GradSampling.ONEPASS: OnePassClipper, GradSampling.GHOST: GhostClipper}
 
 
-def clipped(mode, model, x, loss_fn, labels, *, reduction="sum"):
+def clipped(mode, model, x, loss_fn, labels, *, reduction="sum", **how):
     """The clipped sum of a batch, with the bound at one, and no batch compared or tested."""
     wrapped = models.wrap(model, mode, max_grad_norm=1.0, loss_reduction=reduction)
     parameters = list(wrapped.parameters())
-    clipper = CLIPPERS.get(mode, SampleClipper)(wrapped, parameters, loss_reduction=reduction)
+    make = CLIPPERS.get(mode, SampleClipper)
+    clipper = make(wrapped, parameters, loss_reduction=reduction, **how)
     clipper.norm, clipper._compared, wrapped._seen = 1.0, 10**9, 10**9
     clipper.forget(len(x))
     clipper.loss(loss_fn)(wrapped(x), labels).backward()
@@ -31,14 +33,14 @@ def weighted(out, weight):
     return (out * weight).sum()
 
 
-def most(mode, make, shape):
+def most(mode, make, shape, **how):
     """The most that a record of one direction adds, over all sizes of inputs and gradients."""
     found = 0.0
     for a in EXPONENTS:
         for g in EXPONENTS:
             torch.manual_seed(0)
             x = (1.0 + torch.rand(1, *shape)) * 10.0**a
-            total = clipped(mode, make(), x, weighted, torch.full((1, 1), 1.3 * 10.0**g))
+            total = clipped(mode, make(), x, weighted, torch.full((1, 1), 1.3 * 10.0**g), **how)
             assert total.isfinite().all(), (a, g)
             found = max(found, float(total.norm()))
     return found
@@ -49,6 +51,14 @@ def most(mode, make, shape):
 def test_a_linear_layer(monkeypatch, mode, outputs):
     monkeypatch.setattr(module, "happens", lambda _: False)
     assert 0.99 < most(mode, lambda: nn.Linear(4, outputs, bias=False), (4,)) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode is not GradSampling.GHOST])
+def test_gradients_that_are_all_given_one_length(monkeypatch, mode):
+    """Also those that are far too small to measure, or too large to square."""
+    monkeypatch.setattr(module, "happens", lambda _: False)
+    found = most(mode, lambda: nn.Linear(4, 3, bias=False), (4,), clipping=Clipping.NORMALISED)
+    assert 0.99 < found <= 1 + 1e-6
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from dosimeter.training.clipping import SampleClipper
+from dosimeter.training.factors import Clipping
 from dosimeter.training.grid import ARITHMETIC
 from dosimeter.training.onepass import Book, entries
 from dosimeter.training.onepass.entries import Lookup, Outer, Rows, Steps
@@ -12,11 +13,11 @@ from dosimeter.training.onepass.entries import Lookup, Outer, Rows, Steps
 RECORDS = 65537
 
 
-def one_pass(entry):
+def one_pass(entry, clipping=Clipping.FLAT):
     def total(rows):
         parameter, book = torch.zeros(1, rows.shape[1]), Book(len(rows))
         book.add(parameter, entry(rows))
-        return book.clipped_sums([parameter], 1.0)[0].flatten()
+        return book.clipped_sums([parameter], 1.0, clipping=clipping)[0].flatten()
 
     return total
 
@@ -42,6 +43,10 @@ ROADS = {
         lambda rows: Lookup(torch.zeros(len(rows), 1, dtype=torch.long), rows.unsqueeze(1), 1)
     ),
     "samples": samples,
+    "normalised": one_pass(Rows, Clipping.NORMALISED),
+    "outer, normalised": one_pass(
+        lambda rows: Outer(rows, torch.ones(len(rows), 1)), Clipping.NORMALISED
+    ),
 }
 
 

@@ -6,10 +6,12 @@ the history that they leave. A trainer on any library implements `Controls` and 
 """
 
 from dosimeter.decisions.adapt import AdaptBatch, AdaptNoise, LowerNoise
+from dosimeter.decisions.choices import Horizon, RootBatch, require_useful
 from dosimeter.decisions.controls import Controls, Rehearsal
 from dosimeter.decisions.history import Epoch, History
 from dosimeter.decisions.menus import costs_of, filter_for
 from dosimeter.decisions.policy import Policy
+from dosimeter.decisions.rates import AutoRate, Released
 from dosimeter.decisions.readings import Reading
 from dosimeter.decisions.settings import Piece, StepSettings, Ticket
 from dosimeter.decisions.steering import Steering
@@ -18,18 +20,23 @@ from dosimeter.decisions.stop import StopEarly
 __all__ = [
     "AdaptBatch",
     "AdaptNoise",
+    "AutoRate",
     "Controls",
     "Epoch",
     "History",
+    "Horizon",
     "LowerNoise",
     "Piece",
     "Policy",
     "Reading",
     "Rehearsal",
+    "Released",
+    "RootBatch",
     "Steering",
     "StepSettings",
     "StopEarly",
     "Ticket",
     "costs_of",
     "filter_for",
+    "require_useful",
 ]

@@ -16,6 +16,7 @@ from dosimeter import arguments
 from dosimeter.accounting import Gate, Guarantee
 from dosimeter.decisions.controls import Rehearsal
 from dosimeter.decisions.policy import Policy
+from dosimeter.decisions.rates import AutoRate
 from dosimeter.decisions.readings import Reading
 from dosimeter.decisions.settings import StepSettings
 from dosimeter.errors import BudgetExceeded, StateError
@@ -40,6 +41,8 @@ class Epoch:
         loss: On public data.
         signal: The reading that policies saw after it.
         seconds: How long it took.
+        learning_rate: What a rule had made of it by its end; None where none sets it.
+        evidence: What that rule has seen, step by step.
     """
 
     epoch: int
@@ -51,6 +54,8 @@ class Epoch:
     loss: float | None
     signal: Reading | None
     seconds: float
+    learning_rate: float | None = None
+    evidence: tuple[float, ...] = ()
 
 
 @dataclass
@@ -190,6 +195,19 @@ class History:
             policy.begin(again)
         return [_repeat(again, epoch, policies) for epoch in self.epochs]
 
+    def replay_rates(self, rule: AutoRate) -> list[float]:
+        """What a rule makes of the learning rate, epoch by epoch, when it sees all this again.
+
+        Args:
+            rule: A fresh one that has begun, made as it was for the run.
+        """
+        found = []
+        for epoch in self.epochs:
+            for evidence in epoch.evidence:
+                rule.update(evidence)
+            found.append(rule.rate)
+        return found
+
 
 def _repeat(
     again: Rehearsal, epoch: Epoch, policies: Iterable[Policy]
@@ -218,6 +236,7 @@ def _epoch(values: Mapping[str, Any]) -> Epoch:
         "epsilon": charged(fields["epsilon"]),
         "noise_multiplier": float(fields["noise_multiplier"]),
         "accuracy": float(accuracy) if known else None,
+        "evidence": tuple(map(float, fields.get("evidence", ()))),
     }
     return Epoch(signal=None if signal is None else _reading(signal), **fields)
 

@@ -4,15 +4,20 @@
 from dosimeter.decisions import (
     AdaptBatch,
     AdaptNoise,
+    AutoRate,
     Epoch,
     History,
+    Horizon,
     LowerNoise,
     Policy,
     Reading,
+    RootBatch,
     StopEarly,
 )
 from dosimeter.training.engine import PrivateEngine
+from dosimeter.training.factors import Clipping
 from dosimeter.training.fit import fit, scalars_to
+from dosimeter.training.following import Following
 from dosimeter.training.models import GradSampling
 from dosimeter.training.postprocessing import AveragedIterate, SignRule
 from dosimeter.training.signals import CorrectCount, MeanLoss
@@ -21,16 +26,21 @@ from dosimeter.training.trainer import Trainer
 __all__ = [
     "AdaptBatch",
     "AdaptNoise",
+    "AutoRate",
     "AveragedIterate",
+    "Clipping",
     "CorrectCount",
     "Epoch",
+    "Following",
     "GradSampling",
     "History",
+    "Horizon",
     "LowerNoise",
     "MeanLoss",
     "Policy",
     "PrivateEngine",
     "Reading",
+    "RootBatch",
     "SignRule",
     "StopEarly",
     "Trainer",

@@ -15,6 +15,7 @@ from dosimeter.decisions import StepSettings, Ticket
 from dosimeter.training import models
 from dosimeter.training.clipping import Clipper, SampleClipper
 from dosimeter.training.entropy import Entropy, PoissonSampler, entropy_for
+from dosimeter.training.factors import Clipping
 from dosimeter.training.ghost import GhostClipper
 from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
@@ -39,6 +40,7 @@ class Options:
     """What the caller of `make_private` chose, checked."""
 
     max_grad_norm: float
+    clipping: Clipping
     physical_batch_size: int
     grad_sampling: GradSampling
     loss_reduction: str
@@ -52,6 +54,11 @@ class Options:
             arguments.count("num_workers", self.workers)
         if self.loss_reduction not in ("mean", "sum"):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
+        if self.grad_sampling is GradSampling.GHOST and self.clipping is not Clipping.FLAT:
+            raise ValueError(
+                f"clipping must be 'flat' for ghost clipping, whose factors are Opacus' own, got "
+                f"{self.clipping.value!r}. Use grad_sampling='onepass'."
+            )
 
 
 @dataclass(frozen=True)
@@ -86,11 +93,12 @@ def settings_for(
 
 
 def _clipper(model: nn.Module, parameters: list[nn.Parameter], options: Options) -> Clipper:
+    reduction, clipping = options.loss_reduction, options.clipping
     if isinstance(model, OnePassModule):
-        return OnePassClipper(model, parameters, loss_reduction=options.loss_reduction)
+        return OnePassClipper(model, parameters, loss_reduction=reduction, clipping=clipping)
     if options.grad_sampling is GradSampling.GHOST:
-        return GhostClipper(model, parameters, loss_reduction=options.loss_reduction)
-    return SampleClipper(model, parameters, loss_reduction=options.loss_reduction)
+        return GhostClipper(model, parameters, loss_reduction=reduction)
+    return SampleClipper(model, parameters, loss_reduction=reduction, clipping=clipping)
 
 
 def assemble(

@@ -18,6 +18,7 @@ from torch import nn
 
 from dosimeter.errors import TicketError
 from dosimeter.training import models, refusals
+from dosimeter.training.factors import Clipping
 from dosimeter.training.losses import RecordLoss
 from dosimeter.training.onepass.entries import added
 
@@ -33,12 +34,18 @@ class Clipper(ABC):
         model: The wrapped model.
         parameters: Its trainable parameters, in the order in which sums are given.
         loss_reduction: "mean" or "sum", as the loss function has it.
+        clipping: How the gradient of a record is kept within the norm.
     """
 
     def __init__(
-        self, model: nn.Module, parameters: list[nn.Parameter], *, loss_reduction: str
+        self,
+        model: nn.Module,
+        parameters: list[nn.Parameter],
+        *,
+        loss_reduction: str,
+        clipping: Clipping = Clipping.FLAT,
     ) -> None:
-        self.parameters = parameters
+        self.parameters, self.clipping = parameters, clipping
         self.loss_reduction, self.mean = loss_reduction, loss_reduction == "mean"
         self.norm = math.nan
         self.names = {id(p): name for name, p in model.named_parameters()}
@@ -113,7 +120,7 @@ class SampleClipper(Clipper):
 
     def _clipped(self, samples: list[torch.Tensor]) -> list[torch.Tensor]:
         norms = torch.stack([s.flatten(start_dim=1).norm(2, dim=1) for s in samples])
-        factors = (self.norm / (norms.norm(2, dim=0) + 1e-6)).clamp(max=1.0)
+        factors = self.norm / self.clipping.lengths(norms.norm(2, dim=0) + 1e-6, self.norm)
         return [
             added(
                 factors.to(parameter.dtype).unsqueeze(1),

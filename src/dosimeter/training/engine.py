@@ -25,6 +25,7 @@ from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 from dosimeter.training import checkpoint, models
 from dosimeter.training.assembly import Hooks, Options, Parts, assemble, settings_for
+from dosimeter.training.factors import Clipping
 from dosimeter.training.given import given
 from dosimeter.training.group import Group
 from dosimeter.training.guarantee import TrainingGuarantee
@@ -213,6 +214,7 @@ class PrivateEngine(Controls):
         physical_batch_size: int | None = None,
         records: int | None = None,
         grad_sampling: GradSampling | str = GradSampling.ONEPASS,
+        clipping: Clipping | str = Clipping.FLAT,
         loss_reduction: str = "mean",
         fix: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -235,6 +237,8 @@ class PrivateEngine(Controls):
                 default `len(dataset)`, which is then treated as public.
             grad_sampling: "onepass", or Opacus' "hooks", "ghost" (wrap the loss with
                 `private_loss`) or "ew" (expanded weights).
+            clipping: "flat" cuts gradients that are longer than `max_grad_norm`; "normalised"
+                gives all of them that length, so that the norm needs no choosing.
             loss_reduction: "mean" or "sum", as the loss function has it.
             fix: Converts BatchNorm to GroupNorm inside the model.
             collate_fn: Makes a batch of a list of records; PyTorch's default otherwise.
@@ -253,6 +257,7 @@ class PrivateEngine(Controls):
             self._gate = filter_for(*self._target, lambda: [settings.cost], note=warnings.warn)
         options = Options(
             max_grad_norm=max_grad_norm,
+            clipping=Clipping(clipping),
             physical_batch_size=(
                 len(dataset) if physical_batch_size is None else physical_batch_size
             ),

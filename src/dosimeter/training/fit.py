@@ -3,30 +3,30 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import pathlib
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from dosimeter.accounting import Filter, Gate
-from dosimeter.accounting.calibrate import calibrated
-from dosimeter.decisions import Epoch, History, Policy, StepSettings, costs_of, filter_for
-from dosimeter.decisions.menus import patiently, readings_due, without_menu
+from dosimeter import arguments
+from dosimeter.accounting import Gate
+from dosimeter.decisions import AutoRate, Epoch, History, Policy
+from dosimeter.decisions.menus import patiently
 from dosimeter.decisions.steering import listed
-from dosimeter.rdp import Cost
-from dosimeter.training.assembly import settings_for
 from dosimeter.training.engine import PrivateEngine
+from dosimeter.training.factors import Clipping
+from dosimeter.training.following import Following
 from dosimeter.training.given import given
 from dosimeter.training.loader import Records
+from dosimeter.training.models import GradSampling
+from dosimeter.training.planning import Plan, Rule, chosen_batch, gate_given, records_at_once
+from dosimeter.training.postprocessing import AveragedIterate
 from dosimeter.training.progress import Bar
 from dosimeter.training.signals import Signal
 from dosimeter.training.trainer import Trainer, require_signal
@@ -46,12 +46,15 @@ MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 def fit(
     model: nn.Module,
     dataset: Records | DataLoader[Any],
-    gate: Gate | tuple[float, float],
+    gate: Gate | tuple[float, float] | None = None,
     *,
-    epochs: int,
-    batch_size: int | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    epochs: int | Rule | None = None,
+    batch_size: int | Rule | None = None,
     noise_multiplier: float | None = None,
-    max_grad_norm: float = 1.0,
+    max_grad_norm: float | None = None,
+    learning_rate: float | AutoRate | Literal["auto"] = "auto",
     optimizer: MakeOptimizer | None = None,
     loss_fn: nn.Module | None = None,
     policy: Policy | Sequence[Policy] = (),
@@ -67,18 +70,27 @@ def fit(
 ) -> History:
     """Trains a classifier in place until the epochs, the gate or a policy end it.
 
+    Epsilon and delta are all that it needs: `fit(model, dataset, epsilon=3, delta=1e-6)`. Batch
+    size, horizon, noise, clipping and learning rate are chosen without another look at the data,
+    and the model is left with the average of its last iterates.
+
     Args:
         model: What to train.
         dataset: Private (input, label) pairs, or a DataLoader as `make_private` takes it.
-        gate: What every step and reading is charged to; or (epsilon, delta), for a filter that
-            is priced for what the policies and the signal can ask for.
-        epochs: How many epochs at most.
-        batch_size: The expected batch size of the first step, by default a DataLoader's own;
-            policies may change it.
+        gate: What every step and reading is charged to; or (epsilon, delta).
+        epsilon: The budget, in place of a gate: a filter is made of it, priced for what the
+            policies and the signal can ask for.
+        delta: The budget.
+        epochs: How many epochs at most, or a rule like `Horizon`, the default.
+        batch_size: The expected batch size of the first step, which policies may change; by
+            default a DataLoader's own, or what a rule like `RootBatch` makes of the records.
         noise_multiplier: The noise of the first step; policies may change it. Without it, the
             least with which (epsilon, delta) lasts for the epochs.
-        max_grad_norm: What the gradient of each record is clipped to.
-        optimizer: Makes an optimizer from parameters; SGD at 0.5 by default.
+        max_grad_norm: What the gradient of each record is clipped to. Without it, all are given
+            the same length, which needs no norm.
+        learning_rate: That of SGD; or the rule that sets it, by default `AutoRate`, unless an
+            optimizer is given.
+        optimizer: Makes an optimizer from parameters, in place of SGD.
         loss_fn: A loss module with the mean over records; cross entropy by default.
         policy: As `Trainer` has it.
         signal: As `Trainer` has it.
@@ -92,77 +104,89 @@ def fit(
         watch: The URL of a budget service, or a folder for `dosimeter watch`, whose page shows the
             run and can stop it at the next step.
         **options: Anything else that `PrivateEngine.make_private` takes.
+
+    Raises:
+        ValueError: The budget is too small for anything useful; it says what it would take.
     """
     require_signal(policy, signal, public)
     _require_loss(loss_fn, options)
-    dataset, batch_size, collate = given(dataset, batch_size, options.pop("collate_fn", None))
+    gate = gate_given(gate, epsilon, delta)
+    make, rule = stepping(learning_rate, optimizer)
+    records = options.get("records")
+    batch = chosen_batch(batch_size, dataset, records)  # type: ignore[arg-type]
+    dataset, batch, collate = given(dataset, batch, options.pop("collate_fn", None))
+    plan = Plan.of(dataset, batch, records, listed(policy), signal, epochs)
     if isinstance(gate, tuple):
-        run = _Plan(dataset, batch_size, options.get("records"), listed(policy), signal, epochs)
         with patiently(_say if progress else lambda _: None):
-            noise_multiplier, gate = run.priced(*gate, noise_multiplier)
+            noise_multiplier, gate = plan.priced(*gate, noise_multiplier)
     if noise_multiplier is None:
         raise ValueError(
             "noise_multiplier must be given with a gate of your own, got none; fit finds it for "
             "gate=(epsilon, delta), and dosimeter.noise_for for a filter that you make"
         )
     engine = PrivateEngine(gate, seed=seed)
-    make = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.5))
+    if not isinstance(batch_size, int):
+        options.setdefault("physical_batch_size", records_at_once(model, dataset, batch))
     engine.make_private(
         model,
         make(p for p in model.parameters() if p.requires_grad),
         dataset,
         noise_multiplier=noise_multiplier,
-        batch_size=batch_size,
-        max_grad_norm=max_grad_norm,
+        batch_size=batch,
         collate_fn=collate,
-        **options,
+        **clipping_for(max_grad_norm, options),
     )
-    trainer = Trainer(engine, policy=policy, signal=signal, public=public, loss_fn=loss_fn)
+    trainer = Trainer(
+        engine, policy=policy, signal=signal, public=public, loss_fn=loss_fn,
+        **followers(engine, plan.steps, rule),
+    )  # fmt: skip
     path = None if checkpoint is None else pathlib.Path(checkpoint)
     if path is not None:
         trainer.resume(path)
     return shown(
-        trainer, epochs, path, callbacks=callbacks, progress=progress, name=name, watch=watch
+        trainer, plan.epochs, path, callbacks=callbacks, progress=progress, name=name, watch=watch
     )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What a run will ask for, if nothing ends it early."""
-
-    dataset: Records
-    batch_size: int
-    records: int | None
-    policies: Sequence[Policy]
-    signal: Signal | None
-    epochs: int
-
-    def priced(self, epsilon: float, delta: float, noise: float | None) -> tuple[float, Filter]:
-        """The noise, if need be the least that lasts, and a filter with a menu of it all."""
-        if noise is None:
-            return calibrated(
-                epsilon,
-                delta,
-                menu=self._costs,
-                planned=self._planned,
-                note=lambda error: warnings.warn(without_menu(error), stacklevel=4),
+def stepping(
+    learning_rate: float | AutoRate | Literal["auto"], optimizer: MakeOptimizer | None = None
+) -> tuple[MakeOptimizer, AutoRate | None]:
+    """What makes the optimizer, and the rule that sets its learning rate, if one does."""
+    if learning_rate == "auto":
+        rule = AutoRate() if optimizer is None else None
+    elif isinstance(learning_rate, AutoRate):
+        rule = learning_rate
+    else:
+        if optimizer is not None:
+            raise ValueError(
+                "learning_rate must be left to the optimizer where one is given, got "
+                f"{learning_rate!r} besides"
             )
-        return noise, filter_for(epsilon, delta, lambda: self._costs(noise), note=warnings.warn)
+        rate = arguments.positive("learning_rate", learning_rate)
+        return lambda parameters: torch.optim.SGD(parameters, lr=rate), None
+    if optimizer is not None:
+        return optimizer, rule
+    momentum = AutoRate().momentum if rule is None else rule.momentum
+    return lambda parameters: torch.optim.SGD(parameters, lr=1.0, momentum=momentum), rule
 
-    def _settings(self, noise: float) -> StepSettings:
-        return settings_for(self.dataset, noise, self.batch_size, self.records)
 
-    def _costs(self, noise: float) -> tuple[Cost, ...]:
-        reading = None if self.signal is None else self.signal.cost
-        # Policies remember where they began.
-        return costs_of(self._settings(noise), copy.deepcopy(list(self.policies)), reading)
+def clipping_for(max_grad_norm: float | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `make_private` with a clipping that needs no norm, where none is given."""
+    if max_grad_norm is not None:
+        return {**options, "max_grad_norm": max_grad_norm}
+    way = GradSampling(options.get("grad_sampling", GradSampling.ONEPASS))
+    # Opacus' ghost clipping has factors of its own.
+    clipping = Clipping.FLAT if way is GradSampling.GHOST else Clipping.NORMALISED
+    return {"clipping": clipping, **options, "max_grad_norm": 1.0}
 
-    def _planned(self, noise: float) -> list[tuple[Cost, int]]:
-        settings = self._settings(noise)
-        reading = None if self.signal is None else self.signal.cost
-        planned: list[tuple[Cost, int]] = [(settings.cost, self.epochs * settings.steps_per_epoch)]
-        due = readings_due(self.policies, self.epochs)
-        return [(reading, due), *planned] if reading is not None and due else planned
+
+def followers(engine: PrivateEngine, steps: int, rule: AutoRate | None) -> dict[str, Any]:
+    """What `Trainer` lets follow the steps: an average over their last quarter, and the rule."""
+    decay = max(0.0, 1 - 4 / steps)
+    return {
+        "average": AveragedIterate(engine, engine.made[0], decay=decay),
+        "following": Following(engine, steps=steps, rate=rule),
+    }
 
 
 def shown(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dosimeter.errors import TicketError
 from dosimeter.training.clipping import Clipper
+from dosimeter.training.factors import Clipping
 from dosimeter.training.onepass.module import OnePassModule
 
 
@@ -16,9 +17,14 @@ class OnePassClipper(Clipper):
     """Clips what one forward and one backward pass through the wrapped model wrote down."""
 
     def __init__(
-        self, model: OnePassModule, parameters: list[nn.Parameter], *, loss_reduction: str
+        self,
+        model: OnePassModule,
+        parameters: list[nn.Parameter],
+        *,
+        loss_reduction: str,
+        clipping: Clipping = Clipping.FLAT,
     ) -> None:
-        super().__init__(model, parameters, loss_reduction=loss_reduction)
+        super().__init__(model, parameters, loss_reduction=loss_reduction, clipping=clipping)
         self._model = model
 
     def clear(self) -> None:
@@ -55,4 +61,4 @@ class OnePassClipper(Clipper):
                 )
         self._model.require_examined()
         scale = float(size) if self.mean else 1.0
-        return book.clipped_sums(parameters, self.norm, scale)
+        return book.clipped_sums(parameters, self.norm, scale, self.clipping)

@@ -92,6 +92,10 @@ class PrivateOptimizer(torch.optim.Optimizer):
         """How far one record can move the sum of gradients."""
         return self._max_grad_norm
 
+    def divisor(self, batch_size: int) -> int:
+        """What the noisy sum of a batch of this expected size is divided by."""
+        return batch_size if self._mean else 1
+
     def grid(self, settings: StepSettings) -> Grid:
         """Where a step with these settings is released; raises if there is no such grid."""
         return Grid.of(
@@ -194,7 +198,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         sums, self._sums = [each.contiguous() for each in self._sums], None
         self._inside = True
         try:
-            divisor = ticket.settings.batch_size if self._mean else 1
+            divisor = self.divisor(ticket.settings.batch_size)
             self._noisy(sums, self._grid, divisor=divisor)
             self._shards.scatter()
             for parameter, grad in zip(self._parameters, sums, strict=True):

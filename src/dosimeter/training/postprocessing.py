@@ -7,8 +7,9 @@ Both are attached to an engine and run after every step, when the noise has been
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -45,6 +46,20 @@ class AveragedIterate:
             yield
         finally:
             self._set(current)
+
+    def keep(self) -> None:
+        """Gives the model the averaged parameters for good."""
+        self._set(self._average)
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, for a checkpoint."""
+        return {"steps": self.steps, "average": self._average}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state` gave."""
+        self.steps = int(state["steps"])
+        for mine, saved in zip(self._average, state["average"], strict=True):
+            mine.copy_(saved)
 
     def _set(self, values: list[torch.Tensor]) -> None:
         with torch.no_grad():

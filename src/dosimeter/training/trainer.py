@@ -10,6 +10,7 @@ from __future__ import annotations
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -19,7 +20,9 @@ from dosimeter.decisions import Epoch, History, Policy, Reading, Steering
 from dosimeter.decisions.steering import listed
 from dosimeter.files import replaced
 from dosimeter.training.engine import PrivateEngine
+from dosimeter.training.following import Following
 from dosimeter.training.loader import Records
+from dosimeter.training.postprocessing import AveragedIterate
 from dosimeter.training.signals import CorrectCount, MeanLoss, Signal, pair
 
 
@@ -36,6 +39,9 @@ class Trainer:
             on the public data.
         public: Data known to be public, for the loss and accuracy that are shown.
         loss_fn: A loss module with the mean over records; cross entropy by default.
+        average: What the model is measured and read with, and left with at the end; the last
+            iterate by default.
+        following: What sets the learning rate and ends runs that are lost.
 
     Example:
         >>> import torch, dosimeter as dm
@@ -61,11 +67,14 @@ class Trainer:
         signal: Signal | None = None,
         public: Records | None = None,
         loss_fn: nn.Module | None = None,
+        average: AveragedIterate | None = None,
+        following: Following | None = None,
     ) -> None:
         require_signal(policy, signal, public)
         self.engine = engine
         self._model, self._optimizer, self._loader = engine.made
         self._signal, self._public = signal, public
+        self._average, self._following = average, following
         self._steering = Steering(engine, policy)
         self._loss_fn = engine.private_loss(loss_fn or nn.CrossEntropyLoss())
         self._began = time.perf_counter()
@@ -93,6 +102,10 @@ class Trainer:
             if record is None or self.engine.stopped is not None or self.engine.exhausted:
                 ended = self.engine.stopped or "the gate refused the next step"
                 break
+        if self._average is not None:
+            self._average.keep()
+        if self._following is not None and self._following.lost is not None:
+            ended = f"{ended}, but {self._following.lost}"
         self.history.ended = ended
         guarantee = self.engine.guarantee()
         self.history.guarantee, self.history.promise = str(guarantee), guarantee.data
@@ -124,8 +137,10 @@ class Trainer:
         if engine.steps == steps:
             return None
         number = len(self.history) + 1
-        reading = self._read(number)
-        accuracy, loss = self._measure()
+        with nullcontext() if self._average is None else self._average.applied():
+            reading = self._read(number)
+            accuracy, loss = self._measure()
+        following = self._following
         record = Epoch(
             epoch=number,
             steps=engine.steps - steps,
@@ -136,6 +151,8 @@ class Trainer:
             loss=loss,
             signal=reading,
             seconds=time.perf_counter() - self._began,
+            learning_rate=None if following is None else following.learning_rate,
+            evidence=() if following is None else following.taken(),
         )
         self.history.epochs.append(record)
         self.begin_epoch()
@@ -144,7 +161,11 @@ class Trainer:
     def save(self, path: pathlib.Path) -> None:
         """Writes a checkpoint, whole or not at all; in a group of processes the first does."""
         if self.engine.group.rank == 0:
-            state = {"engine": self.engine.state_dict(), **self._steering.state()}
+            state = {
+                "engine": self.engine.state_dict(),
+                **self._steering.state(),
+                **{name: each.state() for name, each in self._followers.items()},
+            }
             replaced(path, lambda part: torch.save(state, part))
 
     def resume(self, path: pathlib.Path, *, spends_kept: bool = False) -> None:
@@ -160,7 +181,14 @@ class Trainer:
         state = torch.load(path, weights_only=True)
         self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
         self._steering.restore(state)
+        for name, each in self._followers.items():
+            each.restore(state[name])
         self.begin_epoch()
+
+    @property
+    def _followers(self) -> dict[str, AveragedIterate | Following]:
+        found = {"average": self._average, "following": self._following}
+        return {name: each for name, each in found.items() if each is not None}
 
     def _read(self, epoch: int) -> Reading | None:
         """The reading that is due, if any, after the policies have seen it."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dosimeter.training.factors import Clipping
 from dosimeter.training.onepass.entries import Entry, Rows, hidden
 
 MARGIN = 2.0**-18
@@ -79,7 +80,11 @@ class Book:
 
     @torch.no_grad()
     def clipped_sums(
-        self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float = 1.0
+        self,
+        parameters: Sequence[Tensor],
+        max_grad_norm: float,
+        scale: float = 1.0,
+        clipping: Clipping = Clipping.FLAT,
     ) -> list[Tensor]:
         """The sum over records of the clipped gradient, by parameter; empties the book.
 
@@ -89,16 +94,17 @@ class Book:
             parameters: Whose sums to give, in this order.
             max_grad_norm: What the gradient of each record is clipped to.
             scale: What a backpropagated gradient is multiplied by to be that of one record.
+            clipping: How it is clipped.
 
         Guarantee:
             Each record adds a vector of norm at most `max_grad_norm`; one whose gradient is
             not finite adds nothing.
         """
         with torch.autocast(parameters[0].device.type, enabled=False):
-            return self._clipped_sums(parameters, max_grad_norm, scale)
+            return self._clipped_sums(parameters, max_grad_norm, scale, clipping)
 
     def _clipped_sums(
-        self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float
+        self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float, clipping: Clipping
     ) -> list[Tensor]:
         self.settle()
         norms = self.norms().mul_(scale)
@@ -107,7 +113,7 @@ class Book:
             for target, entry in self._entries.items():
                 self._entries[target] = entry.without(kept)
             norms = norms.where(kept, math.inf)
-        factors = (max_grad_norm * scale) / norms.clamp_(min=max_grad_norm)
+        factors = (max_grad_norm * scale) / clipping.lengths(norms, max_grad_norm)
         rounded = {p.dtype: _rounded_down(factors, p.dtype) for p in parameters}
         sums: list[Tensor] = []
         for parameter in parameters:

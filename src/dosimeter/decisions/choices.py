@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choices: batch size and horizon where none is given, and a budget that is too small for any.
+
+All of them follow from public numbers: how many records there are, and the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dosimeter import arguments
+from dosimeter.accounting import Filter
+from dosimeter.accounting.calibrate import least
+from dosimeter.decisions.settings import StepSettings
+from dosimeter.rounding import exact
+
+
+@dataclass(frozen=True)
+class RootBatch:
+    """A batch of so many times the root of the number of records, at most half of them.
+
+    Noise for a given budget is about proportional to the sample rate times the root of the number
+    of steps, unless it falls below 1. So what all steps release together hardly depends on the
+    batch, and it may be chosen for speed: few passes over many records, many over few.
+
+    Args:
+        scale: What the root is multiplied by.
+    """
+
+    scale: float = 18.0
+
+    def __post_init__(self) -> None:
+        arguments.positive("scale", self.scale)
+
+    def __call__(self, records: int) -> int:
+        """The expected batch size for a public number of records."""
+        return max(1, min(records // 2, round(self.scale * math.sqrt(records))))
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """As many epochs as make a number of steps, the same for all data.
+
+    Args:
+        steps: How many steps at least.
+    """
+
+    steps: int = 400
+
+    def __post_init__(self) -> None:
+        arguments.count("steps", self.steps)
+
+    def __call__(self, steps_per_epoch: int) -> int:
+        """The number of epochs."""
+        return -(-self.steps // steps_per_epoch)
+
+
+def require_useful(settings: StepSettings, steps: int, epsilon: float, delta: float) -> None:
+    """Raises if no model can be learned from what such a run releases.
+
+    Where all records agree in one direction, and are clipped to length one, the mean over all steps
+    has length one in it; noise has deviation noise / (batch · √steps) in every direction. If that
+    is more, not even one bit per run comes through, whatever the model.
+
+    Raises:
+        ValueError: It says what epsilon, or how many records, it would take.
+    """
+    share = settings.noise_multiplier / (settings.batch_size * math.sqrt(steps))
+    if share < 1:
+        return
+    bearable = StepSettings(
+        settings.batch_size * math.sqrt(steps), settings.batch_size, settings.records
+    ).cost
+    needed = least(lambda limit: Filter(limit, delta).admits(bearable, steps))
+    way = "more epsilon" if needed is None else f"epsilon {exact(needed)}"
+    raise ValueError(
+        f"epsilon must leave more signal than noise for {settings.records} records, got "
+        f"{exact(epsilon)}, with which the noise of all {steps} steps is {share:.2g} times what "
+        f"all records could add together if they agreed. It takes {way}, or about "
+        f"{math.ceil(share * settings.records)} records, for anything at all, and several times "
+        "that to learn well."
+    )

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Following: watches released gradients, sets the learning rate by a rule, and tells lost runs.
+
+It reads nothing but what was released, after every step, and so costs no epsilon. A run whose
+parameters are no longer finite is ended; one whose gradients cannot be told from noise says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from dosimeter.decisions import AutoRate, Released
+from dosimeter.training.engine import PrivateEngine
+from dosimeter.training.optimizer import PrivateOptimizer
+
+_FEW = 50
+"""After fewer steps than these no run is called lost."""
+
+_MEMORY = 0.9
+
+
+class Following:
+    """Follows the steps of an engine from now on.
+
+    Args:
+        engine: On which `make_private` was called.
+        steps: How many steps are planned.
+        rate: Sets the learning rate; None leaves the optimizer's own.
+    """
+
+    def __init__(self, engine: PrivateEngine, *, steps: int, rate: AutoRate | None = None) -> None:
+        self._engine, self.rate = engine, rate
+        self._optimizer: PrivateOptimizer = engine.made[1]
+        self._parameters = [
+            p for g in self._optimizer.param_groups for p in g["params"] if p.requires_grad
+        ]
+        self._values = sum(p.numel() for p in self._parameters)
+        self._memory = _MEMORY if rate is None else rate.memory
+        self._mean: list[torch.Tensor] | None = None
+        self._signal, self._seen = 0.0, 0
+        self._evidence: list[float] = []
+        if rate is not None:
+            bound = self._optimizer.max_grad_norm * engine.batch_size
+            bound /= self._optimizer.divisor(engine.batch_size)
+            noise = self._deviation * math.sqrt(self._values) / bound
+            rate.begin(steps=steps, noise=noise, bound=bound)
+            self._set()
+        engine.after_step(self._update)
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The rate of the next step, where a rule sets it."""
+        return None if self.rate is None else self.rate.rate
+
+    @property
+    def lost(self) -> str | None:
+        """Why nothing was learned, if all gradients together cannot be told from noise."""
+        # Of nothing but noise the sum over k steps has deviation √k.
+        if self._seen < _FEW or self._signal >= math.sqrt(self._seen):
+            return None
+        return (
+            f"the gradients of {self._seen} steps could not be told from noise: they vanish in "
+            "this model, or the budget is too small for it. Try a smaller model, other inputs or "
+            "a larger epsilon"
+        )
+
+    def taken(self) -> tuple[float, ...]:
+        """What the rule has seen since this was asked last."""
+        found, self._evidence = tuple(self._evidence), []
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, for a checkpoint."""
+        return {
+            "mean": self._mean,
+            "signal": self._signal,
+            "seen": self._seen,
+            "rate": None if self.rate is None else self.rate.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state` gave."""
+        self._mean, self._signal, self._seen = state["mean"], state["signal"], state["seen"]
+        self._evidence = []
+        if self.rate is not None and state["rate"] is not None:
+            self.rate.restore(state["rate"])
+            self._set()
+
+    @property
+    def _deviation(self) -> float:
+        """Of the noise in one coordinate of a released gradient."""
+        divisor = self._optimizer.divisor(self._engine.batch_size)
+        return self._engine.noise_multiplier * self._optimizer.max_grad_norm / divisor
+
+    def _set(self) -> None:
+        assert self.rate is not None
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.rate.rate
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        grads = [p.grad.detach() for p in self._parameters if p.grad is not None]
+        if self._mean is None:
+            self._mean = [grad.clone() for grad in grads]
+            return
+        noise = self._deviation
+        seen = Released(
+            product=_dot(grads, self._mean),
+            energy=_dot(grads, grads) - self._values * noise**2,
+            deviation=noise,
+            length=math.sqrt(_dot(self._mean, self._mean)),
+            values=self._values,
+        )
+        for mean, grad in zip(self._mean, grads, strict=True):
+            mean.lerp_(grad, 1 - self._memory)
+        self._signal += seen.signal()
+        self._seen += 1
+        if self.rate is not None:
+            evidence = seen.evidence(self.rate.target)
+            self._evidence.append(evidence)
+            self.rate.update(evidence)
+            self._set()
+        self._end_if_exploded()
+
+    def _end_if_exploded(self) -> None:
+        if not math.isfinite(_dot(self._parameters, self._parameters)):
+            self._engine.stop(
+                f"the parameters were no longer finite after step {self._engine.steps}: lower the "
+                "learning rate, or scale inputs and layers so that outputs stay finite"
+            )
+
+
+def _dot(ones: list[Any], others: list[Any]) -> float:
+    """The inner product, over all ranks where parameters are cut."""
+    total = 0.0
+    for one, other in zip(ones, others, strict=True):
+        product = (one * other).sum()
+        total += float(product.full_tensor() if hasattr(product, "full_tensor") else product)
+    return total

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan: what a run will ask for if nothing ends it early, and the choices nobody made for it.
+
+Batch size, horizon and noise follow from the number of records and the budget, both public; how
+many records are held at once, from a record of zeros. No record is looked at.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from dosimeter.accounting import Filter, Gate
+from dosimeter.accounting.calibrate import calibrated
+from dosimeter.decisions import (
+    Horizon,
+    Policy,
+    RootBatch,
+    StepSettings,
+    costs_of,
+    filter_for,
+    require_useful,
+)
+from dosimeter.decisions.menus import readings_due, without_menu
+from dosimeter.rdp import Cost
+from dosimeter.training.assembly import settings_for
+from dosimeter.training.loader import Records
+from dosimeter.training.signals import Signal
+
+Rule = Callable[[int], int]
+"""Makes a batch size of a number of records, or epochs of the steps in one."""
+
+HELD = 2**28
+"""How many bytes the records that are held at once may take, as far as can be foreseen."""
+
+
+def chosen_batch(
+    batch_size: int | Rule | None, dataset: Records, records: int | None
+) -> int | None:
+    """The batch size where one was given, or what a rule makes of the public number of records.
+
+    A DataLoader's own stays None, as does that of something which is no dataset.
+    """
+    if isinstance(batch_size, int) or not hasattr(dataset, "__getitem__"):
+        return batch_size if isinstance(batch_size, int) else None
+    return (batch_size or RootBatch())(len(dataset) if records is None else records)
+
+
+def gate_given(
+    gate: Gate | tuple[float, float] | None, epsilon: float | None, delta: float | None
+) -> Gate | tuple[float, float]:
+    """The gate, or (epsilon, delta), in whichever of the two ways it was given."""
+    if gate is not None and epsilon is None and delta is None:
+        return gate
+    if gate is None and epsilon is not None and delta is not None:
+        return epsilon, delta
+    raise ValueError(
+        "epsilon and delta must be given, both, or a gate in their place, got "
+        f"gate={gate!r}, epsilon={epsilon!r}, delta={delta!r}"
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will ask for, if nothing ends it early."""
+
+    dataset: Records
+    batch_size: int
+    records: int | None
+    policies: Sequence[Policy]
+    signal: Signal | None
+    epochs: int
+
+    @classmethod
+    def of(
+        cls,
+        dataset: Records,
+        batch_size: int,
+        records: int | None,
+        policies: Sequence[Policy],
+        signal: Signal | None,
+        epochs: int | Rule | None,
+    ) -> Plan:
+        """The plan of a run, with a horizon where none was given."""
+        settings = settings_for(dataset, 1.0, batch_size, records)
+        if not isinstance(epochs, int):
+            epochs = (epochs or Horizon())(settings.steps_per_epoch)
+        return cls(dataset, batch_size, records, policies, signal, epochs)
+
+    @property
+    def steps(self) -> int:
+        """How many steps all epochs take."""
+        return self.epochs * self._settings(1.0).steps_per_epoch
+
+    def priced(self, epsilon: float, delta: float, noise: float | None) -> tuple[float, Filter]:
+        """The noise, if need be the least that lasts, and a filter with a menu of it all.
+
+        Raises:
+            ValueError: That noise would leave nothing to learn from.
+        """
+        if noise is not None:
+            given = noise
+            return given, filter_for(epsilon, delta, lambda: self._costs(given), note=warnings.warn)
+        noise, gate = calibrated(
+            epsilon,
+            delta,
+            menu=self._costs,
+            planned=self._planned,
+            note=lambda error: warnings.warn(without_menu(error), stacklevel=4),
+        )
+        require_useful(self._settings(noise), self.steps, epsilon, delta)
+        return noise, gate
+
+    def _settings(self, noise: float) -> StepSettings:
+        return settings_for(self.dataset, noise, self.batch_size, self.records)
+
+    def _costs(self, noise: float) -> tuple[Cost, ...]:
+        reading = None if self.signal is None else self.signal.cost
+        # Policies remember where they began.
+        return costs_of(self._settings(noise), copy.deepcopy(list(self.policies)), reading)
+
+    def _planned(self, noise: float) -> list[tuple[Cost, int]]:
+        reading = None if self.signal is None else self.signal.cost
+        planned: list[tuple[Cost, int]] = [(self._settings(noise).cost, self.steps)]
+        due = readings_due(self.policies, self.epochs)
+        return [(reading, due), *planned] if reading is not None and due else planned
+
+
+def records_at_once(model: nn.Module, dataset: Records, batch_size: int) -> int | None:
+    """How many records to hold at once so that memory suffices; None for all of a batch.
+
+    A record takes what the model keeps of one for its backward pass, and its gradient. It is tried
+    on one record whose values are all zero. What cannot be tried is not bounded.
+    """
+    kept = 0
+
+    def keep(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        kept += tensor.numel() * tensor.element_size()
+        return tensor
+
+    try:
+        blank = pytree.tree_map(_blank, dataset[0])[0]
+        with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            model(blank)
+    except Exception:  # a model may refuse zeros, or one record, for any reason
+        return None
+    # Weights are kept too, but once for all records.
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    gradient = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    fits = max(1, int(HELD / (max(0, kept - weights) + gradient + 1)))
+    return fits if fits < 1.5 * batch_size else None
+
+
+def _blank(value: Any) -> Any:
+    return torch.zeros_like(torch.as_tensor(value)).unsqueeze(0)

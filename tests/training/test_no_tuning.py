@@ -1,0 +1,176 @@
+"""fit with nothing but (epsilon, delta): what it chooses, what it refuses, and how it ends."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import dosimeter as dm
+from dosimeter.training import AutoRate, Clipping, Following, History, Horizon, RootBatch, fit
+from dosimeter.training.onepass import Book
+from dosimeter.training.onepass.entries import Rows
+from dosimeter.training.planning import HELD, records_at_once
+
+FEW = {"progress": False, "epochs": Horizon(60)}
+
+
+def test_epsilon_and_delta_are_enough(points, classifier):
+    gates = []
+    history = fit(
+        classifier(), points(count=400), epsilon=3, delta=1e-6, public=points(seed=1),
+        progress=False, seed=1, callbacks=[lambda engine, _: gates.append(engine.gate)],
+    )  # fmt: skip
+    assert history[0].batch_size == RootBatch()(400) == 200
+    assert history.steps == 400
+    assert 2.9 < history.epsilon <= 3
+    assert gates[-1].menu is not None
+    assert history.accuracy > 0.85
+    assert "(3.0, 1e-06)-DP" in history.guarantee or "(3, 1e-06)-DP" in history.guarantee
+
+
+def test_a_replay_gives_the_same_rates_and_the_same_epsilon(points, classifier, tmp_path):
+    history = fit(classifier(), points(), epsilon=3, delta=1e-6, seed=3, **FEW)
+    history.save(tmp_path / "history.json")
+    again = History.load(tmp_path / "history.json")
+    assert again == history
+    noise, batch = history[0].noise_multiplier, history[0].batch_size
+    rule = AutoRate()
+    values = sum(p.numel() for p in classifier().parameters())
+    rule.begin(steps=60, noise=noise * math.sqrt(values) / batch, bound=1.0)
+    assert again.replay_rates(rule) == [epoch.learning_rate for epoch in history]
+    gate = dm.Filter(3, 1e-6, menu=[dm.SampledGaussian(batch / 200, noise)])
+    again.replay([], gate)
+    assert gate.epsilon == history.epsilon
+    assert len({epoch.learning_rate for epoch in history}) > 1
+
+
+def test_a_run_that_chose_for_itself_goes_on_from_its_checkpoint(points, classifier, tmp_path):
+    def interrupt(engine, record):
+        if record.epoch == 20:
+            raise KeyboardInterrupt
+
+    path, models = tmp_path / "run.pt", [classifier(), classifier(), classifier()]
+    rules = {"epsilon": 3, "delta": 1e-6, "seed": 3, **FEW}
+    with pytest.raises(KeyboardInterrupt):
+        fit(models[0], points(), checkpoint=path, callbacks=[interrupt], **rules)
+    resumed = fit(models[1], points(), checkpoint=path, **rules)
+    whole = fit(models[2], points(), **rules)
+    for name in ("learning_rate", "evidence", "noise_multiplier"):
+        assert [getattr(e, name) for e in resumed] == [getattr(e, name) for e in whole]
+    for one, other in zip(models[1].parameters(), models[2].parameters(), strict=True):
+        assert torch.equal(one, other)  # both left with the average
+
+
+def test_every_choice_can_be_replaced(points, classifier):
+    seen = []
+    history = fit(
+        classifier(), points(), epsilon=8, delta=1e-6, epochs=lambda steps: 2 * steps,
+        batch_size=RootBatch(scale=5), learning_rate=AutoRate(gain=0.0, reach=3.0),
+        max_grad_norm=0.5, progress=False,
+        callbacks=[lambda engine, _: seen.append(engine.made[1])],
+    )  # fmt: skip
+    assert history[0].batch_size == 71
+    assert len(history) == 6
+    assert len({epoch.learning_rate for epoch in history}) == 1
+    assert seen[0].max_grad_norm == 0.5
+    fixed = fit(classifier(), points(), epsilon=8, delta=1e-6, epochs=1, learning_rate=0.1,
+                progress=False)  # fmt: skip
+    assert fixed[0].learning_rate is None
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({}, "epsilon and delta must be given"),
+        ({"epsilon": 3.0}, "epsilon and delta must be given"),
+        ({"gate": (3.0, 1e-6), "epsilon": 3.0}, "epsilon and delta must be given"),
+        ({"epsilon": 3, "delta": 1e-6, "learning_rate": math.nan}, "learning_rate must"),
+        ({"epsilon": 3, "delta": 1e-6, "learning_rate": 0.1, "optimizer": torch.optim.Adam},
+         "learning_rate must be left to the optimizer"),
+        ({"epsilon": 3, "delta": 1e-6, "clipping": "normalised", "grad_sampling": "ghost",
+          "max_grad_norm": 1.0}, "clipping must be 'flat'"),
+    ],
+)  # fmt: skip
+def test_bad_input(points, classifier, how, words):
+    with pytest.raises(ValueError, match=words):
+        fit(classifier(), points(), epochs=2, progress=False, **how)
+
+
+def test_a_budget_too_small_for_anything_says_what_it_would_take(points, classifier):
+    with pytest.raises(ValueError, match="more signal than noise for 20 records") as refused:
+        fit(classifier(), points(count=20), epsilon=0.05, delta=1e-6, **FEW)
+    needed = float(str(refused.value).split("It takes epsilon ")[1].split(",")[0])
+    assert 0.05 < needed < 1
+    history = fit(classifier(), points(count=20), epsilon=1.2 * needed, delta=1e-6, **FEW)
+    assert history.epsilon <= 1.2 * needed
+
+
+class Dead(nn.Module):
+    """No gradient reaches its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.layer(x).clamp(min=1e3)
+
+
+def test_gradients_that_vanish_are_told(points):
+    ends = [
+        fit(Dead(), points(), epsilon=3, delta=1e-6, seed=seed, **FEW).ended for seed in range(3)
+    ]
+    # Of nothing but noise one run in six passes for a weak signal.
+    assert sum("but the gradients of 59 steps could not be told from" in end for end in ends) >= 2
+
+
+def test_parameters_that_explode_end_the_run_with_a_reason(points, classifier):
+    history = fit(
+        classifier(), points(), epsilon=3, delta=1e-6, learning_rate=AutoRate(reach=1e39),
+        progress=False, seed=1,
+    )  # fmt: skip
+    assert "no longer finite after step" in history.ended
+    assert history.steps < 20
+
+
+def test_a_run_that_can_learn_is_not_called_lost(points, classifier):
+    for seed in range(4):
+        history = fit(classifier(), points(), epsilon=8, delta=1e-6, seed=seed, **FEW)
+        assert history.ended == f"all {len(history)} epochs were done"
+
+
+def test_normalised_sums_are_those_of_one_record_at_a_time():
+    torch.manual_seed(0)
+    rows = torch.randn(50, 7) * torch.logspace(-6, 6, 50).unsqueeze(1)
+    parameter, book = torch.zeros(7), Book(50)
+    book.add(parameter, Rows(rows))
+    found = book.clipped_sums([parameter], 0.7, clipping=Clipping.NORMALISED)[0]
+    true = rows.double()
+    true = (0.7 * true / (true.norm(dim=1, keepdim=True) + 0.01)).sum(dim=0)
+    assert float((found - true).norm()) < 1e-4
+
+
+def test_records_are_held_in_pieces_where_memory_is_short():
+    data = TensorDataset(torch.zeros(10, 3, 4, 4), torch.zeros(10, dtype=torch.long))
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(48, 10_000), nn.ReLU(), nn.Linear(10_000, 2))
+    found = records_at_once(wide, data, 1000)
+    values = sum(p.numel() for p in wide.parameters())
+    assert HELD / (4 * values) / 2 < found < HELD / (4 * values)
+    assert records_at_once(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), data, 1000) is None
+    assert records_at_once(nn.BatchNorm1d(3), data, 1000) is None
+
+
+def test_the_rule_follows_gradients_that_agree_and_those_that_swing(build, train):
+    moved = {}
+    for lr in (1e-5, 300.0):
+        parts = build(dm.Odometer(delta=1e-6), noise_multiplier=0.05, clipping="normalised")
+        rule = AutoRate(reach=lr)
+        follower = Following(parts.engine, steps=40, rate=rule)
+        first = follower.learning_rate
+        train(parts, epochs=8)
+        assert parts.plain.param_groups[0]["lr"] == rule.rate
+        moved[lr] = rule.rate / first
+    assert moved[1e-5] > 1.5
+    assert moved[300.0] < 1
