@@ -32,7 +32,7 @@ class Released:
     values: int
 
     def signal(self) -> float:
-        """Product and energy in units of their noise: of variance one where there is nothing else."""
+        """Product and energy in units of their noise; of nothing else the variance is one."""
         unit, spread = self.deviation * self.length, math.sqrt(2 * self.values) * self.deviation**2
         if not (unit > 0 and spread > 0):
             return 0.0
