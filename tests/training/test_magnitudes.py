@@ -6,10 +6,10 @@ from torch import nn
 
 from dosimeter.training import models
 from dosimeter.training.clipping import SampleClipper
-from dosimeter.training.factors import Clipping
 from dosimeter.training.ghost import GhostClipper
 from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass import module
+from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.onepass_clipper import OnePassClipper
 
 EXPONENTS = range(-30, 31, 5)

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from dosimeter.training.clipping import SampleClipper
-from dosimeter.training.factors import Clipping
 from dosimeter.training.grid import ARITHMETIC
 from dosimeter.training.onepass import Book, entries
 from dosimeter.training.onepass.entries import Lookup, Outer, Rows, Steps
+from dosimeter.training.onepass.factors import Clipping
 
 RECORDS = 65537
 

@@ -15,10 +15,10 @@ from dosimeter.decisions import (
     StopEarly,
 )
 from dosimeter.training.engine import PrivateEngine
-from dosimeter.training.factors import Clipping
 from dosimeter.training.fit import fit, scalars_to
 from dosimeter.training.following import Following
 from dosimeter.training.models import GradSampling
+from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.postprocessing import AveragedIterate, SignRule
 from dosimeter.training.signals import CorrectCount, MeanLoss
 from dosimeter.training.trainer import Trainer

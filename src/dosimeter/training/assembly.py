@@ -15,13 +15,13 @@ from dosimeter.decisions import StepSettings, Ticket
 from dosimeter.training import models
 from dosimeter.training.clipping import Clipper, SampleClipper
 from dosimeter.training.entropy import Entropy, PoissonSampler, entropy_for
-from dosimeter.training.factors import Clipping
 from dosimeter.training.ghost import GhostClipper
 from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
 from dosimeter.training.loader import PrivateLoader, Reading, Records
 from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass import OnePassModule
+from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.onepass_clipper import OnePassClipper
 from dosimeter.training.optimizer import PrivateOptimizer
 

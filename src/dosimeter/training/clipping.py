@@ -18,9 +18,9 @@ from torch import nn
 
 from dosimeter.errors import TicketError
 from dosimeter.training import models, refusals
-from dosimeter.training.factors import Clipping
 from dosimeter.training.losses import RecordLoss
 from dosimeter.training.onepass.entries import added
+from dosimeter.training.onepass.factors import Clipping
 
 
 class Clipper(ABC):

@@ -25,12 +25,12 @@ from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 from dosimeter.training import checkpoint, models
 from dosimeter.training.assembly import Hooks, Options, Parts, assemble, settings_for
-from dosimeter.training.factors import Clipping
 from dosimeter.training.given import given
 from dosimeter.training.group import Group
 from dosimeter.training.guarantee import TrainingGuarantee
 from dosimeter.training.loader import PrivateLoader, Records
 from dosimeter.training.models import GradSampling
+from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.optimizer import PrivateOptimizer
 
 

@@ -20,11 +20,11 @@ from dosimeter.decisions import AutoRate, Epoch, History, Policy
 from dosimeter.decisions.menus import patiently
 from dosimeter.decisions.steering import listed
 from dosimeter.training.engine import PrivateEngine
-from dosimeter.training.factors import Clipping
 from dosimeter.training.following import Following
 from dosimeter.training.given import given
 from dosimeter.training.loader import Records
 from dosimeter.training.models import GradSampling
+from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.planning import Plan, Rule, chosen_batch, gate_given, records_at_once
 from dosimeter.training.postprocessing import AveragedIterate
 from dosimeter.training.progress import Bar

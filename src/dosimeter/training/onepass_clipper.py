@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dosimeter.errors import TicketError
 from dosimeter.training.clipping import Clipper
-from dosimeter.training.factors import Clipping
+from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.onepass.module import OnePassModule
 
 

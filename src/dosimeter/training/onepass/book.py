@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dosimeter.training.factors import Clipping
 from dosimeter.training.onepass.entries import Entry, Rows, hidden
+from dosimeter.training.onepass.factors import Clipping
 
 MARGIN = 2.0**-18
 """By how much a norm is rounded up: what 1,024 squares can lose, added in eight lanes."""
