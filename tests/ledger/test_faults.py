@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -186,17 +187,57 @@ class TestLostConnection:
             return datetime.now(UTC)
 
         with Ledger.open(postgres.fresh_url(), clock=clock) as ledger:
-            budget = ledger.create("b", epsilon=1.0, delta=1e-6)
+            for name in ("b", "c"):
+                ledger.create(name, epsilon=1.0, delta=1e-6)
+            both = {"b": COST, "c": COST}
             left = cuts
             if cuts == 1:
                 # Nothing was recorded, so the ledger tries once more by itself.
-                assert budget.spend(COST).sequence == 1
+                assert ledger.spend_all(both)["b"].sequence == 1
             else:
                 with pytest.raises(ConnectionLost, match="nothing was recorded") as caught:
-                    budget.spend(COST, key="k")
+                    ledger.spend_all(both, key="k")
                 assert not caught.value.outcome_unknown
-                assert budget.spend(COST, key="k").sequence == 1
-            assert budget.statement().entries == 2
+                assert ledger.spend_all(both, key="k")["c"].sequence == 1
+            assert ledger["b"].statement().entries == 2
+            assert ledger.verify("b").ok
+
+    @pytest.mark.parametrize("key", [None, "k"])
+    @pytest.mark.parametrize("recorded", [False, True])
+    def test_in_the_one_statement_of_a_spend(
+        self,
+        postgres: Postgres,
+        monkeypatch: pytest.MonkeyPatch,
+        recorded: bool,
+        key: str | None,
+    ) -> None:
+        """The ledger looks whether it is recorded, and spends it if not: once, in either case."""
+        execute = psycopg.Cursor.execute
+        broken = []
+
+        def break_once(cursor: Any, query: Any, *values: Any, **options: Any) -> Any:
+            if broken or not str(query).startswith("WITH moved"):
+                return execute(cursor, query, *values, **options)
+            broken.append(query)
+            if recorded:
+                execute(cursor, query, *values, **options)
+            cursor.connection.close()
+            raise psycopg.OperationalError("the connection is lost")
+
+        with Ledger.open(postgres.fresh_url()) as ledger:
+            budget = ledger.create("b", epsilon=1.0, delta=1e-6)
+            budget.spend(COST)
+            with monkeypatch.context() as patch:
+                patch.setattr(psycopg.Cursor, "execute", break_once)
+                receipt = budget.spend(COST, key=key)
+            assert broken
+            assert (receipt.sequence, receipt.replayed) == (2, False)
+            assert budget.holds(receipt.sequence, receipt.hash)
+            assert budget.statement().entries == 3
+            twin = dm.Filter(1.0, 1e-6)
+            twin.spend(COST, 2)
+            assert budget.spend(COST).sequence == 3
+            assert receipt.epsilon == pytest.approx(twin.epsilon, rel=1e-6)
             assert ledger.verify("b").ok
 
     def test_in_the_commit_before_it_is_recorded(self, postgres: Postgres) -> None:
@@ -225,6 +266,7 @@ class TestLostConnection:
     ) -> None:
         with Ledger.open(postgres.fresh_url()) as ledger:
             budget = ledger.create("b", epsilon=1.0, delta=1e-6)
+            ledger.create("c", epsilon=1.0, delta=1e-6)
             commit = psycopg.Connection.commit
 
             def commit_and_break(connection: psycopg.Connection) -> None:
@@ -237,7 +279,7 @@ class TestLostConnection:
             with monkeypatch.context() as patch:
                 patch.setattr(psycopg.Connection, "commit", commit_and_break)
                 with pytest.raises(ConnectionLost) as caught:
-                    ledger.spend_all({"b": COST}, key="k")
+                    ledger.spend_all({"b": COST, "c": COST}, key="k")
             assert caught.value.outcome_unknown
             receipt = budget.spend(COST, key="k")
             assert (receipt.sequence, receipt.replayed) == (1, True)

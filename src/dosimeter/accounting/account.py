@@ -196,9 +196,16 @@ class Account:
 
     @classmethod
     def at(
-        cls, terms: Terms, tally: Tally, counts: tuple[int, list[int], bool] | None = None
+        cls,
+        terms: Terms,
+        tally: Tally,
+        counts: tuple[int, list[int], bool] | None = None,
+        *,
+        near: Account | None = None,
     ) -> Account:
         """The account of some terms at sums and, with a menu, at quanta and prepaid runs.
+
+        It is found faster from another one of the same terms that stands near.
 
         Raises:
             StateError: They are beyond the terms.
@@ -214,7 +221,8 @@ class Account:
             raise StateError(
                 f"state spent_cut must be within its share of delta, got {tally.cut!r}"
             )
-        sums, (quanta, prepaid) = _sums(terms, tally), _counted(terms, counts)
+        sums = _sums(terms, tally) if near is None else near.sums.at(tally)
+        quanta, prepaid = _counted(terms, counts)
         if quanta is None and terms.limit < math.inf:
             within = min(sums.tangent.epsilon, tally.pure_epsilon)
             if not within <= terms.limit + _TOLERANCE * max(1.0, terms.limit):

@@ -8,12 +8,16 @@ called when the plane can no longer tell.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+
+import numpy as np
 
 from dosimeter.accounting.cutting import Cutting
 from dosimeter.accounting.mixture import Mixture, Root, Tangent
 from dosimeter.accounting.tally import Tally, charge, charge_after, largest
 from dosimeter.rdp import Cost
 from dosimeter.rdp.cost import UP
+from dosimeter.rdp.orders import FloatArray
 from dosimeter.rounding import at_most, exact
 
 
@@ -87,6 +91,22 @@ class Sums:
         tally = self.tally.minus(charge(cost, runs, self.mixture.orders, self.cutting))
         return Sums(self.mixture, self.limit, self.approx_delta, self.cutting, tally)
 
+    def at(self, tally: Tally) -> Sums:
+        """The sums at another tally; if it has grown from this one, by what is known here."""
+        if tally.rdp.item(-1) < math.inf and tally.pure_epsilon >= self.tally.pure_epsilon:
+            rise = tally.rdp - self.tally.rdp
+            if rise.item(rise.argmin()) >= 0:
+                return self._with(tally, self._plane_after(rise))
+        return Sums(self.mixture, self.limit, self.approx_delta, self.cutting, tally)
+
+    def _plane_after(self, rise: FloatArray) -> Tangent | None:
+        """The plane here, raised to where the sums have grown; None if it says nothing there."""
+        if self.limit == math.inf:
+            return None
+        # At least the exact difference: `rise` is one subtraction.
+        bound = self.tangent.after(rise * UP)
+        return Tangent(bound, self.tangent.slope) if bound <= self.limit else None
+
     def most(self, cost: Cost) -> int:
         """The largest count that stays within the limit."""
         return largest(lambda count: self.take(cost, count) is not None)
@@ -132,3 +152,13 @@ class Sums:
 
     def _with(self, tally: Tally, tangent: Tangent | None = None) -> Sums:
         return Sums(self.mixture, self.limit, self.approx_delta, self.cutting, tally, tangent, self)
+
+
+def read_all(several: Iterable[Sums]) -> None:
+    """Works out the readings of many sums under one mixture at once: each is there when asked."""
+    unread = [sums for sums in dict.fromkeys(several) if sums._epsilon is None]
+    if unread:
+        rows = np.array([sums.tally.rdp for sums in unread])
+        for sums, mixed in zip(unread, unread[0].mixture.epsilons(rows).tolist(), strict=True):
+            if mixed >= 0:
+                sums._epsilon = max(sums._floor, min(mixed, sums.tally.pure_epsilon))

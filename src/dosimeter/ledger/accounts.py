@@ -61,28 +61,34 @@ def write_position(account: Account) -> str:
     return " ".join(map(str, [sums, quanta, *account.prepaid]))
 
 
-def read_position(terms: Terms, text: str) -> Account:
+def read_position(terms: Terms, text: str, near: Account | None = None) -> Account:
     """The account with these terms that `write_position` wrote.
+
+    Args:
+        terms: Those of the budget.
+        text: Where it stands.
+        near: An account of the same terms from which it is found faster.
 
     Raises:
         JournalError: They do not fit together.
     """
     try:
         sums, *counts = text.split(" ")
-        packed = np.frombuffer(bytes.fromhex(sums), dtype=_DOUBLE).astype(np.float64)
+        packed = np.frombuffer(bytes.fromhex(sums), dtype=_DOUBLE).astype(np.float64, copy=False)
         size = len(terms.mixture.orders)
         wanted = size + (3 if terms.cut else 2)
-        if len(packed) != wanted or not np.all(packed >= 0):
+        if len(packed) != wanted or not packed.item(packed.argmin()) >= 0:  # the first NaN, if any
             raise ValueError("other numbers")
         if bool(counts) != (terms.menu is not None):
             raise ValueError("counts without a menu, or a menu without counts")
         tally = Tally(packed[:size], *packed[size:].tolist())
         if not counts:
-            return Account.at(terms, tally)
+            return Account.at(terms, tally, near=near)
         left, *prepaid = counts
         ended = left == _ENDED
         numbers = [int(number) for number in prepaid]
-        account = Account.at(terms, tally, (0 if ended else int(left), numbers, not ended))
+        standing = (0 if ended else int(left), numbers, not ended)
+        account = Account.at(terms, tally, standing, near=near)
         if write_position(account) != text:
             raise ValueError("numbers in another form")
     except (ValueError, StateError) as error:

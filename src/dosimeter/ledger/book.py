@@ -163,14 +163,33 @@ def lock(
         JournalError: One does not fit its journal, or lost an entry that was seen.
     """
     last = [kept[name][1][0] for name in names]
-    rows = transaction.rows(
-        "lock", names=transaction.several(names), seen=transaction.several(last)
-    )
+    if len(names) == 1:
+        rows = transaction.rows("lock_one", name=names[0], seen=last[0])
+    else:
+        many = transaction.several
+        rows = transaction.rows("lock", names=many(names), seen=many(last))
+    found = _all_of(names, rows)
+    return [_checked(found[name], *kept[name]) for name in names]
+
+
+def several(transaction: Transaction, names: list[str]) -> list[Balance]:
+    """The balances of budgets in one moment.
+
+    Raises:
+        BudgetNotFound: There is no such budget.
+        JournalError: One does not fit its journal.
+    """
+    rows = transaction.rows("several", names=transaction.several(names), seen=-1)
+    found = _all_of(names, rows)
+    return [found[name].checked() for name in names]
+
+
+def _all_of(names: list[str], rows: list[tuple[Any, ...]]) -> dict[str, Found]:
     found = {row[1]: _found(row) for row in rows}
     for name in names:
         if name not in found:
             raise BudgetNotFound(name)
-    return [_checked(found[name], *kept[name]) for name in names]
+    return found
 
 
 def _checked(found: Found, known: Balance | None, seen: Seen) -> Balance:
@@ -259,13 +278,7 @@ def insert(transaction: Transaction, balance: Balance, parameters: str) -> Balan
 def write(transaction: Transaction, balance: Balance, lines: Iterable[Line]) -> None:
     """Adds lines to the journal of a balance that ends at the last of them."""
     transaction.each(
-        "append",
-        (
-            dict(
-                zip(schema.LINE, (schema.place(balance.id, line.sequence), *line[1:]), strict=True)
-            )
-            for line in lines
-        ),
+        "append", ((schema.place(balance.id, line.sequence), *line[1:]) for line in lines)
     )
 
 
@@ -282,15 +295,17 @@ class Step(NamedTuple):
 
         The database compares and moves the row under its lock, in one statement.
         """
-        return transaction.record(self.values())
+        return transaction.record([self.move()], [self.line()])
 
-    def values(self) -> dict[str, Any]:
-        """What a statement needs to record it."""
-        old, new = self.before, self.after
-        place = schema.place(old.id, new.sequence)
-        line = (place, self.entry.key, self.entry.reference, new.head, self.body)
-        values = (old.id, *old[_FIXED:], *new[_FIXED:], *line)
-        return dict(zip(schema.RECORD, values, strict=True))
+    def move(self) -> tuple[Any, ...]:
+        """Where the balance goes, and where it was."""
+        return (*self.after[_FIXED:], self.before.id, *self.before[_FIXED:])
+
+    def line(self) -> tuple[Any, ...]:
+        """The row of the journal."""
+        entry = self.entry
+        place = schema.place(self.before.id, entry.sequence)
+        return (place, entry.key, entry.reference, self.after.head, self.body)
 
 
 def step(balance: Balance, account: Account, *, kind: Kind, **values: Any) -> Step:
@@ -324,8 +339,7 @@ def append(
 
 def record(transaction: Transaction, steps: list[Step]) -> None:
     """Records moves of locked balances, together."""
-    values = [step.values() for step in steps]
-    if not (transaction.record(values[0]) if len(values) == 1 else transaction.record_all(values)):
+    if not transaction.record([step.move() for step in steps], [step.line() for step in steps]):
         names = ", ".join(repr(step.before.name) for step in steps[:3])
         raise JournalError(f"budget {names} must stay locked while it moves, it did not")
 

@@ -18,12 +18,13 @@ from dosimeter.accounting.tally import charge
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import read_position, stored_terms
-from dosimeter.ledger.book import Balance, Clock, Line
+from dosimeter.ledger.book import Balance, Clock, Line, Step
 from dosimeter.ledger.errors import (
     BudgetClosed,
     ConnectionLost,
     LedgerError,
     LedgerRefusal,
+    LedgerUnavailable,
     ReservationError,
 )
 from dosimeter.ledger.live import LiveAccounts
@@ -35,6 +36,9 @@ from dosimeter.rdp import Cost
 
 T = TypeVar("T")
 Kept = list[tuple[Balance, Account]]
+
+_CROWDED = 20
+"""For how many spends from a budget, where others keep coming between, the lock is taken first."""
 
 
 def wall_clock() -> datetime:
@@ -49,42 +53,65 @@ class Desk:
         self.store = store
         self.clock = clock
         self._live = LiveAccounts()
-        self._shared: set[str] = set()
-        """Budgets that someone else moved when they were last spent from."""
+        self._alone = store.alone if store.records_at_once else store.writing
+        self._crowds: dict[str, int] = {}
+        """Budgets that others spend from: for how many more spends the lock is taken first."""
 
     def spend(self, request: Request) -> dict[str, Receipt]:
         """Spends in every budget or in none; the receipts by budget."""
+        doubtful: Step | None = None
         if len(request.names) == 1:
-            done = self._spend_ahead(request, request.names[0])
-            if done is not None:
-                return {done.budget: done}
+            ahead = self._spend_ahead(request, request.names[0])
+            if isinstance(ahead, Receipt):
+                return {ahead.budget: ahead}
+            doubtful = ahead
         self._price(request)
 
         def work(transaction: Transaction, kept: Kept) -> dict[str, Receipt]:
             balances = self._locked(transaction, request.names)
+            if doubtful is not None and _is_recorded(transaction, doubtful):
+                return {request.names[0]: receipt(doubtful, request.costs[request.names[0]])}
             if request.key is not None:
                 earlier = book.by_key(transaction, balances, request.key)
                 if any(earlier):
                     return _replayed(request, balances, earlier)
-            steps = []
-            for balance in balances:
-                cost = request.costs[balance.name]
-                account = self._spent(transaction, balance, cost, request.count)
-                values = {"time": book.utc(self.clock), **request.values(balance.name)}
-                steps.append(book.step(balance, account, **values))
-                kept.append((steps[-1].after, account))
+            steps = self._steps(transaction, balances, request, kept)
             book.record(transaction, steps)
             costs = request.costs
-            return {
-                made.before.name: receipt(made.entry, made.after.head, costs[made.before.name])
-                for made in steps
-            }
+            return {made.before.name: receipt(made, costs[made.before.name]) for made in steps}
 
         try:
             return self.transact(work)
         except LedgerRefusal as refusal:
             self._note_refusal(request, refusal.budget)
             raise
+        except LedgerUnavailable as error:
+            if doubtful is None or error.outcome_unknown:
+                raise
+            raise ConnectionLost(
+                f"it may have been recorded, and the ledger does not answer ({error}); retry with "
+                "the same key",
+                outcome_unknown=True,
+            ) from error
+
+    def _steps(
+        self, transaction: Transaction, balances: list[Balance], request: Request, kept: Kept
+    ) -> list[Step]:
+        """What a spend does to locked balances."""
+        steps: list[Step] = []
+        # Blocks that stand at the same place go on together.
+        after: dict[tuple[str, str, Cost], Account] = {}
+        time = book.utc(self.clock)
+        for balance in balances:
+            cost = request.costs[balance.name]
+            at = (balance.parameters, balance.sums, cost)
+            if at not in after or balance.closed:
+                after[at] = self._spent(transaction, balance, cost, request.count)
+            account = after[at]
+            made = book.step(balance, account, time=time, **request.values(balance.name))
+            steps.append(made)
+            kept.append((made.after, account))
+        return steps
 
     def _note_refusal(self, request: Request, name: str) -> None:
         """Writes down who asked for what and was refused; nothing is spent, and no key is used up.
@@ -110,26 +137,47 @@ class Desk:
 
     def _price(self, request: Request) -> None:
         """Works out what a spend costs before anything is locked: that may take its time."""
+        unknown = [name for name in request.names if self._live.latest(name) is None]
+        if unknown:
+            self._look_up(unknown)
+        priced = set()
         for name, cost in request.costs.items():
-            if self._live.latest(name) is None:
-                self.ask(name, lambda *_: None)
             live = self._live.latest(name)
-            if live is not None:
+            if live is not None and (live[0].parameters, cost) not in priced:
+                priced.add((live[0].parameters, cost))
                 terms = live[1].terms
                 charge(cost, request.count, terms.mixture.orders, terms.cutting)
 
-    def _spend_ahead(self, request: Request, name: str) -> Receipt | None:
+    def _look_up(self, names: list[str]) -> None:
+        """Reads accounts that are not kept, all in one moment."""
+        with self.store.reading() as transaction:
+            accounts: dict[tuple[str, str], Account] = {}
+            for balance in book.several(transaction, names):
+                at = (balance.parameters, balance.sums)
+                if at not in accounts:
+                    accounts[at] = self.account(transaction, balance)
+                self._live.keep(balance, accounts[at])
+
+    def _spend_ahead(self, request: Request, name: str) -> Receipt | Step | None:
         """The receipt of a spend worked out before the lock; None if it must be asked under it.
+
+        A step, if the connection was lost and it may or may not be recorded.
 
         Guarantee:
             It is recorded only if the row is, under its lock, still the balance that it was
             worked out from, and if the key is new; so it is what the slower way would have
-            recorded. Refusals are never decided here, because the row may have moved.
+            recorded, and it is recorded once. Refusals are never decided here, because the row may
+            have moved.
         """
+        crowd = self._crowds.get(name, 0)
         live = self._live.latest(name)
-        if live is None or live[0].closed or name in self._shared:
+        if crowd > 1 or (not self.store.records_at_once and (crowd or live is None)):
             return None
+        if live is None or crowd:
+            live = self.ask(name, lambda *found: found)
         balance, before = live
+        if balance.closed:
+            return None
         cost = request.costs[name]
         try:
             account = before.after(cost, request.count)
@@ -137,14 +185,19 @@ class Desk:
             return None
         made = book.step(balance, account, time=book.utc(self.clock), **request.values(name))
         try:
-            recorded = self.transact(lambda transaction, _: made.record(transaction))
+            recorded = self.transact(lambda transaction, _: made.record(transaction), self._alone)
         except UniqueViolation:  # the key is known
             return None
+        except ConnectionLost as lost:
+            if not (self.store.records_at_once and lost.outcome_unknown):
+                raise
+            return made
         if not recorded:
-            self._shared.add(name)
+            # Whoever came between, even after a look, will again.
+            self._crowds[name] = _CROWDED if crowd else 1
             return None
         self._live.keep(made.after, account)
-        return receipt(made.entry, made.after.head, cost)
+        return receipt(made, cost)
 
     def settle(self, reserved: Receipt, drawn: int, actor: str) -> None:
         """Ends a reservation; if nothing was drawn from it, what it holds is free again."""
@@ -193,35 +246,38 @@ class Desk:
 
     def ask(self, name: str, question: Callable[[Balance, Account], T]) -> T:
         """The answer to a question about where a budget stands now."""
-        # What is recorded while this reads is not in the moment that it sees.
-        seen = self._live.seen(name)
-        with self.store.reading() as transaction:
-            balance = book.read(transaction, name, known=self._known(name), seen=seen)
-            account = self.account(transaction, balance)
+        balance, account = _again(lambda: self._read(name))
         answer = question(balance, account)
         self._live.keep(balance, account)
         return answer
 
+    def _read(self, name: str) -> tuple[Balance, Account]:
+        # What is recorded while this reads is not in the moment that it sees.
+        seen = self._live.seen(name)
+        with self.store.alone() as transaction:
+            balance = book.read(transaction, name, known=self._known(name), seen=seen)
+            return balance, self.account(transaction, balance)
+
     def balance(self, name: str) -> Balance:
         """The row of a budget."""
-        with self.store.reading() as transaction:
+        with self.store.alone() as transaction:
             return book.read(transaction, name)
 
-    def transact(self, work: Callable[[Transaction, Kept], T]) -> T:
+    def transact(
+        self,
+        work: Callable[[Transaction, Kept], T],
+        begin: Callable[[], Transaction] | None = None,
+    ) -> T:
         """The result of `work`, once it is recorded."""
-        try:
-            return self._once(work)
-        except ConnectionLost as error:
-            if error.outcome_unknown:
-                raise
-            # Nothing was recorded: a kept connection led to a server that has restarted.
-            return self._once(work)
+        return _again(lambda: self._once(work, (begin or self.store.writing)()))
 
     def account(self, transaction: Transaction, balance: Balance) -> Account:
         """The account of a budget."""
         kept = self._live.latest(balance.name)
         if kept is not None and kept[0] == balance:
             return kept[1]
+        if kept is not None and kept[0].parameters == balance.parameters:
+            return read_position(kept[1].terms, balance.sums, near=kept[1])
         terms = stored_terms(book.parameters(transaction, balance.parameters))
         return read_position(terms, balance.sums)
 
@@ -234,12 +290,13 @@ class Desk:
         balances = book.lock(transaction, names, kept)
         for balance in balances:
             if balance is kept[balance.name][0]:
-                self._shared.discard(balance.name)
+                self._crowds.pop(balance.name, None)
+            elif self._crowds.get(balance.name, 0) > 1:
+                self._crowds[balance.name] -= 1
         return balances
 
-    def _once(self, work: Callable[[Transaction, Kept], T]) -> T:
+    def _once(self, work: Callable[[Transaction, Kept], T], transaction: Transaction) -> T:
         kept: Kept = []
-        transaction = self.store.writing()
         try:
             with transaction:
                 result = work(transaction, kept)
@@ -258,6 +315,23 @@ class Desk:
             return self.account(transaction, balance).after(cost, count)
         except BudgetExceeded as refusal:
             raise LedgerRefusal(balance.name, refusal) from None
+
+
+def _again(once: Callable[[], T]) -> T:
+    """What `once` gives, asked a second time if the connection was lost and nothing recorded."""
+    try:
+        return once()
+    except ConnectionLost as error:
+        if error.outcome_unknown:
+            raise
+        # A kept connection led to a server that has restarted.
+        return once()
+
+
+def _is_recorded(transaction: Transaction, made: Step) -> bool:
+    """Whether a step is in the journal; if not it never will be, once its row has moved on."""
+    line = book.by_sequence(transaction, made.before, made.after.sequence)
+    return line is not None and line.hash == made.after.head
 
 
 def _require_reserved(line: Line | None, reserved: Receipt) -> None:
@@ -280,7 +354,16 @@ def _replayed(
         entry = request.require_same(balance.name, _genuine(line, balance.name, request.key))
         assert line is not None
         cost = request.costs[balance.name]
-        receipts[balance.name] = receipt(entry, line.hash, cost, replayed=True)
+        receipts[balance.name] = Receipt(
+            entry.budget,
+            entry.sequence,
+            cost,
+            entry.count,
+            entry.epsilon,
+            line.hash,
+            entry.time,
+            replayed=True,
+        )
     return receipts
 
 
@@ -293,15 +376,9 @@ def _genuine(line: Line | None, name: str, key: str | None) -> Entry | None:
     return entry if (entry.budget, entry.key, entry.sequence) == expected else None
 
 
-def receipt(entry: Entry, hash: str, cost: Cost, *, replayed: bool = False) -> Receipt:
-    """The receipt for a recorded entry."""
+def receipt(made: Step, cost: Cost) -> Receipt:
+    """The receipt for a step that is recorded."""
+    entry = made.entry
     return Receipt(
-        budget=entry.budget,
-        sequence=entry.sequence,
-        cost=cost,
-        count=entry.count,
-        epsilon=entry.epsilon,
-        hash=hash,
-        time=entry.time,
-        replayed=replayed,
+        entry.budget, entry.sequence, cost, entry.count, entry.epsilon, made.after.head, entry.time
     )

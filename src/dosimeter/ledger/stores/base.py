@@ -27,6 +27,9 @@ from dosimeter.ledger.stores.errors import (
 )
 from dosimeter.ledger.stores.migrations import MIGRATIONS, Migration
 
+Values = dict[str, Any] | tuple[Any, ...]
+"""What a statement is given, by names or by their order."""
+
 
 class UniqueViolation(LedgerError):
     """A row with this name, key or reference is there already."""
@@ -96,18 +99,20 @@ class Transaction:
         self._execute(statement, values)
         return self._fetched()
 
-    def run(self, statement: str, values: dict[str, Any]) -> int:
+    def run(self, statement: str, values: Values) -> int:
         """How many rows a statement of `schema.STATEMENTS` changed."""
         self._execute(statement, values)
         changed: int = self._cursor.rowcount
         return changed
 
-    def each(self, statement: str, values: Iterable[dict[str, Any]]) -> None:
-        """Runs a statement of `schema.STATEMENTS` for each of some values."""
+    def each(self, statement: str, values: Iterable[Values]) -> int:
+        """How many rows a statement of `schema.STATEMENTS` changed for all of some values."""
         try:
             self._cursor.executemany(self._store.statements[statement], values)
         except self._store.errors as error:
             raise self._failure(error) from error
+        changed: int = self._cursor.rowcount
+        return changed
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """Runs SQL of the store's own, without values."""
@@ -117,18 +122,12 @@ class Transaction:
             raise self._failure(error) from error
         return self._fetched() if self._cursor.description else []
 
-    def record(self, values: dict[str, Any]) -> bool:
-        """Moves a balance and appends its journal line; False if the balance was elsewhere."""
-        for statement in self._store.recording:
-            if self.run(statement, values) != 1:
-                return False
-        return True
-
-    def record_all(self, values: list[dict[str, Any]]) -> bool:
-        """As `record`, for several at once; False if one of them was elsewhere."""
-        for statement in self._store.recording:
-            self.each(statement, values)
-            if self._cursor.rowcount != len(values):
+    def record(self, moves: list[tuple[Any, ...]], lines: list[tuple[Any, ...]]) -> bool:
+        """Moves balances and appends their lines; False if one of them was elsewhere."""
+        for statement, values in self._store.recording(moves, lines):
+            alone = len(values) == 1
+            changed = self.run(statement, values[0]) if alone else self.each(statement, values)
+            if changed != len(values):
                 return False
         return True
 
@@ -136,11 +135,13 @@ class Transaction:
         """Values that a statement of `schema.STATEMENTS` takes at once."""
         return self._store.several(values)
 
-    def _execute(self, statement: str, values: dict[str, Any]) -> None:
+    def _execute(self, statement: str, values: Values) -> None:
         try:
             self._cursor.execute(self._store.statements[statement], values)
         except self._store.errors as error:
-            raise self._failure(error) from error
+            # What is a transaction of its own is committed as it is run.
+            alone = self._begin is None and statement == "record"
+            raise self._failure(error, committing=alone) from error
 
     def _fetched(self) -> list[tuple[Any, ...]]:
         try:
@@ -167,12 +168,12 @@ class Store(ABC):
     """
 
     backend: str
-    begin_writing: str | None
-    """What opens a writing transaction, if the driver does not."""
+    begin_writing: str
+    """What opens a writing transaction."""
     begin_reading: str
     """What opens a transaction that sees one moment."""
-    recording: tuple[str, ...]
-    """The statements that move a balance and append its line; each must change one row."""
+    records_at_once: bool
+    """Whether one statement moves a balance and appends its line, and so needs no other around."""
 
     errors: type[Exception]
     """What its driver raises."""
@@ -191,6 +192,18 @@ class Store(ABC):
     def reading(self) -> Transaction:
         """A transaction that sees one moment of the database and changes nothing."""
         return Transaction(self, self.begin_reading)
+
+    def alone(self) -> Transaction:
+        """Statements each of which is a transaction of its own, and sees one moment."""
+        return Transaction(self, None)
+
+    def recording(
+        self, moves: list[tuple[Any, ...]], lines: list[tuple[Any, ...]]
+    ) -> list[tuple[str, list[tuple[Any, ...]]]]:
+        """The statements that move balances and append lines; each changes a row for each."""
+        if self.records_at_once:
+            return [("record", [(*move, *line) for move, line in zip(moves, lines, strict=True)])]
+        return [("move_on", moves), ("append", lines)]
 
     def migrate(self, *, make: bool = True) -> None:
         """Brings the tables up to date; where there are none, they are made only with `make`.

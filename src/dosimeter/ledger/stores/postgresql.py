@@ -16,12 +16,7 @@ from typing import Any
 import psycopg
 
 from dosimeter.ledger.stores.base import Store, Transaction, UniqueViolation, _one_line
-from dosimeter.ledger.stores.errors import (
-    ConnectionLost,
-    LedgerBusy,
-    LedgerError,
-    LedgerUnavailable,
-)
+from dosimeter.ledger.stores.errors import LedgerBusy, LedgerError, LedgerUnavailable
 from dosimeter.ledger.stores.url import Place
 
 _GRACE = 1.0
@@ -72,10 +67,9 @@ class PostgresqlStore(Store):
     """A ledger on a PostgreSQL server."""
 
     backend = "postgresql"
-    begin_writing = None
-    begin_reading = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-    # Both in one statement: one trip to the server less.
-    recording = ("record",)
+    begin_writing = "BEGIN"
+    begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+    records_at_once = True
     errors = psycopg.Error
 
     def __init__(self, place: Place, timeout: float) -> None:
@@ -86,7 +80,7 @@ class PostgresqlStore(Store):
         """A new connection, on which a commit waits for the disk."""
         seconds = max(2, round(self._timeout))
         try:
-            connection = _Connection.connect(self._target, connect_timeout=seconds)
+            connection = _Connection.connect(self._target, connect_timeout=seconds, autocommit=True)
         except psycopg.ProgrammingError:
             # Its words may hold a piece of the password.
             raise ValueError(
@@ -103,7 +97,6 @@ class PostgresqlStore(Store):
             "SELECT set_config('synchronous_commit', 'on', false) "
             "WHERE current_setting('synchronous_commit') = 'off'"
         )
-        connection.commit()
         return connection
 
     def several(self, values: Sequence[object]) -> object:
@@ -163,8 +156,7 @@ class PostgresqlStore(Store):
         text = _one_line(error)
         if isinstance(error, Frozen):
             known = "it may have been recorded" if committing else "nothing was recorded"
-            message = f"{text}, and {known}; retry with the same key"
-            return ConnectionLost(message, True) if committing else LedgerUnavailable(message)
+            return LedgerUnavailable(f"{text}, and {known}; retry with the same key", committing)
         if code in ("55P03", "40P01", "40001"):
             return LedgerBusy(f"the budget stayed locked for {self._timeout:g} s: {text}; retry")
         if code == "23505":

@@ -26,11 +26,7 @@ BALANCE = len(COLUMNS)
 
 _MOVING = COLUMNS[3:]
 _AT = ("id", *_MOVING)
-LINE = ("line_place", "line_key", "line_reference", "line_hash", "line_body")
-"""The values of "append": the columns of the journal."""
-
-RECORD = (*(f"at_{name}" for name in _AT), *_MOVING, *LINE)
-"""The values that move a balance and append a line: where it was, where it goes, the line."""
+_LINE = ("place", "key", "reference", "hash", "body")
 
 _FOUND = f"""
 SELECT {", ".join(f"b.{name}" for name in COLUMNS)}, j.hash, j.body,
@@ -48,11 +44,12 @@ _LINES = "SELECT place, key, reference, hash, body FROM dosimeter_journal"
 # Spelt as in its index, which is found by its words.
 _BY_KEY = f"{_LINES} WHERE (place >> {ROOM})"
 _BETWEEN = f"{_LINES} WHERE place >= :start AND place < :end ORDER BY place"
+# By place and not by name, which takes longer: where a balance goes, then where it was.
 _MOVE_ON = (
-    f"UPDATE dosimeter_budgets SET {', '.join(f'{name} = :{name}' for name in _MOVING)} "
-    f"WHERE {' AND '.join(f'{name} = :at_{name}' for name in _AT)}"
+    f"UPDATE dosimeter_budgets SET {', '.join(f'{name} = ?' for name in _MOVING)} "
+    f"WHERE {' AND '.join(f'{name} = ?' for name in _AT)}"
 )
-_APPEND = "INSERT INTO dosimeter_journal (place, key, reference, hash, body)"
+_APPEND = f"INSERT INTO dosimeter_journal ({', '.join(_LINE)})"
 
 _STATEMENTS = {
     "versions": "SELECT version FROM dosimeter_schema",
@@ -72,7 +69,7 @@ _STATEMENTS = {
         "ON CONFLICT DO NOTHING"
     ),
     "parameters": "SELECT body FROM dosimeter_parameters WHERE hash = :hash",
-    "append": f"{_APPEND} VALUES ({', '.join(f':{name}' for name in LINE)})",
+    "append": f"{_APPEND} VALUES ({', '.join('?' for _ in _LINE)})",
     "by_place": f"{_LINES} WHERE place = :at",
     "page": f"{_BETWEEN} LIMIT :size",
     "latest": f"{_BETWEEN} DESC LIMIT :size",
@@ -81,23 +78,28 @@ _STATEMENTS = {
 # Several values at once are a list of JSON for SQLite, and an array for PostgreSQL.
 _SQLITE = {
     # BEGIN IMMEDIATE has locked everything.
+    "lock_one": f"{_BALANCES} WHERE b.name = :name",
     "lock": _FOUND.format(
         seen="w.seen",
         wanted="(SELECT n.value AS name, s.value AS seen FROM json_each(:names) n "
         "JOIN json_each(:seen) s ON s.key = n.key) w JOIN dosimeter_budgets b ON b.name = w.name",
     ),
+    "several": f"{_BALANCES} WHERE b.name IN (SELECT value FROM json_each(:names))",
     "move_on": _MOVE_ON,
     "by_key": f"{_BY_KEY} IN (SELECT value FROM json_each(:budgets)) AND key = :key",
 }
 _POSTGRESQL = {
     # Rows are read after the lock is there, in a moment of their own.
+    "lock_one": (
+        "SELECT * FROM dosimeter_locked(ARRAY[CAST(:name AS TEXT)], ARRAY[CAST(:seen AS BIGINT)])"
+    ),
     "lock": "SELECT * FROM dosimeter_locked(CAST(:names AS TEXT[]), CAST(:seen AS BIGINT[]))",
+    "several": f"{_BALANCES} WHERE b.name = ANY (:names)",
     "by_key": f"{_BY_KEY} = ANY (:budgets) AND key = :key",
     # Both in one statement, a trip to the server less; it appends nothing if it moved nothing.
     "record": (
-        f"WITH moved AS ({_MOVE_ON} RETURNING id) {_APPEND} SELECT CAST(:line_place AS BIGINT), "
-        "CAST(:line_key AS TEXT), CAST(:line_reference AS BIGINT), CAST(:line_hash AS TEXT), "
-        "CAST(:line_body AS TEXT) FROM moved"
+        f"WITH moved AS ({_MOVE_ON} RETURNING id) {_APPEND} SELECT CAST(? AS BIGINT), "
+        "CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT) FROM moved"
     ),
 }
 
@@ -121,4 +123,6 @@ def statements(backend: str) -> dict[str, str]:
     if backend == "sqlite":
         return {**_STATEMENTS, **_SQLITE}
     theirs = {**_STATEMENTS, **_POSTGRESQL}
-    return {name: re.sub(r":(\w+)", r"%(\1)s", text) for name, text in theirs.items()}
+    return {
+        name: re.sub(r":(\w+)", r"%(\1)s", text).replace("?", "%s") for name, text in theirs.items()
+    }

@@ -42,8 +42,7 @@ class SqliteStore(Store):
     backend = "sqlite"
     begin_writing = "BEGIN IMMEDIATE"
     begin_reading = "BEGIN"
-    recording = ("move_on", "append")
-
+    records_at_once = False
     errors = sqlite3.Error
 
     def __init__(self, place: Place, timeout: float) -> None:
