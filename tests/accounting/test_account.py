@@ -12,6 +12,7 @@ import pytest
 import dosimeter as dm
 from dosimeter import Neighbours
 from dosimeter.accounting import Account, Guarantee, Terms
+from dosimeter.accounting.sums import read_all
 from dosimeter.errors import BudgetExceeded, StateError
 
 NOMINAL, OTHER, STRANGER = dm.Gaussian(10.0), dm.Gaussian(20.0), dm.Gaussian(40.0)
@@ -32,6 +33,38 @@ def account(request):
 def seen(account):
     """Everything that an account says."""
     return account.plain(), account.epsilon, account.remaining, account.affordable(NOMINAL)
+
+
+@pytest.mark.parametrize("spent", [0, 1, 40])
+@pytest.mark.parametrize("cost", [NOMINAL, dm.SampledGaussian(0.01, 2.0), dm.PureDp(0.01)])
+def test_an_account_found_from_another_one_decides_alike(account, spent, cost):
+    """Behind it, ahead of it, and across it: what is known elsewhere changes no decision."""
+    places = [account]
+    for _ in range(45):
+        if places[-1].admits(cost):
+            places.append(places[-1].after(cost))
+    here = places[min(spent, len(places) - 1)]
+    for near in places:
+        counts = None
+        if here.terms.menu is not None:
+            plain = here.plain()
+            counts = plain["quanta_left"], plain["prepaid"], plain["menu_open"]
+        found = Account.at(here.terms, here.sums.tally, counts, near=near)
+        fresh = Account.at(here.terms, here.sums.tally, counts)
+        assert found.plain() == here.plain()
+        assert found.epsilon == pytest.approx(fresh.epsilon, abs=2e-7)
+        assert found.epsilon >= fresh.epsilon - 2e-7
+        for other in (cost, OTHER):
+            assert found.affordable(other) == fresh.affordable(other)
+
+
+def test_many_readings_at_once_are_those_of_each():
+    account = opened("filter")
+    accounts = [account := account.after(STRANGER) for _ in range(20)]
+    ones = [Account.at(one.terms, one.sums.tally).epsilon for one in accounts]
+    read_all([one.sums for one in accounts])
+    assert [one.epsilon for one in accounts] == pytest.approx(ones, abs=2e-7)
+    assert sorted(ones) == ones
 
 
 def test_a_spend_gives_another_account_and_leaves_this_one(account):

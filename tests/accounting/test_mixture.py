@@ -76,6 +76,31 @@ def test_certified_from_the_root_of_smaller_sums(seed):
                 sums = sums * (1 + growth * rng.random(len(sums))) + growth * rng.choice([0, 1])
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_certified_in_rows(seed):
+    """Many sums at once: what is found is certified, and nearly all are found."""
+    rng = np.random.default_rng(seed)
+    found = asked = 0
+    with mp.workdps(60):
+        for _ in range(12):
+            mixture, sums = random_case(rng)
+            rows = np.array([sums * rng.choice([1e-6, 1e-3, 1.0, 7.0]) for _ in range(4)])
+            for row, value in zip(rows, mixture.epsilons(rows).tolist(), strict=True):
+                asked += 1
+                if not math.isnan(value):
+                    found += 1
+                    given_to = (mixture.orders, mixture.weights, mixture.delta, row)
+                    assert_certified(value, oracles.epsilon(*given_to))
+    assert found > 0.7 * asked
+
+
+def test_rows_that_are_no_sums_are_not_answered():
+    mixture = Mixture([2.0, 4.0], [0.5, 0.5], 1e-6)
+    rows = np.array([[math.nan, 1.0], [-1.0, 1.0], [math.inf, math.inf], [0.1, 0.2]])
+    assert np.isnan(mixture.epsilons(rows)).tolist() == [True, True, True, False]
+    assert mixture.epsilons(rows)[3] == pytest.approx(mixture.epsilon(rows[3]), abs=1e-8)
+
+
 def test_a_root_nearby_saves_evaluations(monkeypatch):
     budget = dm.Filter(8.0, 1e-6)
     step = dm.SampledGaussian(0.001, 8.0)

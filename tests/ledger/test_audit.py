@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from dosimeter.ledger import (
     Ledger,
     LedgerError,
     Receipt,
+    book,
 )
+from dosimeter.ledger.audit import Replay, replayed
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.records import digest
 from ledger import raw
@@ -350,3 +353,30 @@ def test_the_last_budget_of_a_ledger_works(ledger: Ledger, url: str) -> None:
     budget.spend(dm.Gaussian(100))
     assert len(budget.history()) == 2
     assert ledger.verify("last").ok
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_the_first_of_many_that_does_not_fit_is_named(
+    open_ledger: Callable[..., Ledger], later: bool
+) -> None:
+    """Epsilons are compared many at a time; one that is wrong comes before a later broken line."""
+    ledger = open_ledger()
+    budget = ledger.create("b", epsilon=3.0, delta=1e-6)
+    for _ in range(12):
+        budget.spend(STEP)
+    lines = [book.import_line(line) for line in list(ledger.export("b"))[:-1]]
+    wrong, forged, head = 5, [], "0" * 64
+    for line in lines:
+        entry = line.entry()._replace(previous=head)
+        if entry.sequence == wrong:
+            entry = entry._replace(epsilon=entry.epsilon * 1.001)
+        head = digest(entry.body())
+        forged.append(book.Line(line.sequence, None, None, head, entry.body()))
+    if later:
+        forged[9] = forged[9]._replace(hash="0" * 64)
+    replay = Replay("b")
+    found = replayed(replay, forged)
+    assert (found.ok, found.sequence, found.entries) == (False, wrong, wrong)
+    assert found.head == forged[wrong - 1].hash
+    assert found.epsilon == pytest.approx(forged[wrong - 1].entry().epsilon)
+    assert "recomputed" in str(found)

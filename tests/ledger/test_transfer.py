@@ -136,7 +136,7 @@ def test_a_move_that_was_edited_is_refused(filled: Ledger, other: Ledger) -> Non
 def test_an_import_does_not_hold_the_lines(filled: Ledger, other: Ledger) -> None:
     budget = filled.create("long", epsilon=30.0, delta=1e-6)
     for _ in range(300):
-        budget.spend(dm.Gaussian(500), purpose="x" * 1000)
+        budget.spend(dm.Gaussian(500), purpose="x" * 10_000)
     lines = list(filled.export("long"))
     other.import_journal(filled.export("pâtients 🎉"))  # whatever is loaded once is loaded
     tracemalloc.start()

@@ -30,6 +30,7 @@ _WEIGHT_SLACK = 1e-12
 """Weights are scaled down by this, so that rounding cannot make them sum to more than 1."""
 
 _MAX_STEPS = 100
+_STEPS_OF_MANY = 16
 
 
 class Tangent(NamedTuple):
@@ -143,6 +144,32 @@ class Mixture:
         beyond = slope * (log_total + 2.0 * self._noise) / self._orders.beta.item(0)
         value = level + math.log1p(-tail * (1.0 - self._noise)) + beyond
         return max(0.0, _round_up(base, value, scale=abs(level))), root
+
+    def epsilons(self, rows: FloatArray) -> FloatArray:
+        """As `epsilon`, for the sums in each row at once; NaN where it must be asked one by one."""
+        base = rows.min(axis=1)
+        found = np.full(len(rows), math.nan)
+        usual = np.flatnonzero((base >= 0) & (base < math.inf))
+        base, beta = base[usual], self._orders.beta
+        excess = (rows[usual] - base[:, None]) * UP
+        level = (excess + self._slope.crossings).min(axis=1)
+        for _ in range(_STEPS_OF_MANY):
+            terms = np.exp(self._slope.log + beta * (level[:, None] - excess))
+            total = terms @ self._ones
+            log_total = np.log(total)
+            far = ~(log_total <= self._near)
+            if not far.any():
+                break
+            level -= np.where(far, (log_total - self._aim) * total / (terms @ beta), 0.0)
+        # By the tangent, as in `solve`.
+        tail = terms @ self._inverse
+        slope = (total * (1.0 + self._noise) - 1.0) / (1.0 - tail * (1.0 + self._noise))
+        beyond = slope * (log_total + 2.0 * self._noise) / beta.item(0)
+        raised = level + np.log1p(-tail * (1.0 - self._noise)) + beyond
+        raised += 1e-14 * (1.0 + np.abs(level))
+        value = np.maximum((base + raised) + np.abs(base + raised) * (UP - 1.0), 0.0)
+        found[usual] = np.where(~far & (log_total >= 2 * self._noise), value, math.nan)
+        return found
 
     def tangent(self, rdp_sums: npt.ArrayLike) -> Tangent:
         """Epsilon at `rdp_sums`, which may be negative here, and a plane that bounds it beyond.

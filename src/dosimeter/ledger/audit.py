@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from dosimeter.accounting import Account, Terms
-from dosimeter.accounting.sums import Sums
+from dosimeter.accounting.sums import Sums, read_all
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger.accounts import read_position, terms_of, write_position
 from dosimeter.ledger.book import Balance, Line
@@ -27,8 +28,23 @@ _EPSILON = 1e-7
 """How far above the exact epsilon a certified one may lie, so two of them apart."""
 
 
+_AT_ONCE = 200
+
+
+class _Unread(NamedTuple):
+    """An entry that was taken, whose epsilon is still to be compared; and where it came from."""
+
+    entries: int
+    head: str
+    before: Account
+    after: Account
+    epsilon: float
+
+
 class Replay:
-    """The state of a replay: feed it lines in order.
+    """The state of a replay: feed it lines in order, then settle.
+
+    Epsilons are worked out for many entries at once, which takes a fraction of the time.
 
     Attributes:
         name: The name of the budget.
@@ -51,6 +67,7 @@ class Replay:
         self.recorded = 0.0
         self.state: str | None = None
         self._reserved: dict[int, Entry] = {}
+        self._unread: list[_Unread] = []
 
     def memory(self) -> str:
         """Where the replay came to, as a line of JSON that `resumed` goes on from."""
@@ -108,8 +125,10 @@ class Replay:
         """Takes the next line of the journal.
 
         Raises:
-            JournalError: It does not fit; nothing of it was taken.
+            JournalError: It, or one before it, does not fit; nothing of that one was taken.
         """
+        if len(self._unread) == _AT_ONCE:
+            self.settle()
         if line.sequence != self.entries:
             raise JournalError(f"its sequence must be {self.entries}, got {line.sequence}")
         if digest(line.body) != line.hash:
@@ -151,14 +170,28 @@ class Replay:
         if entry.kind in (Kind.COMMIT, Kind.RELEASE):
             self._check_end(entry)
         account = _moved(self.account, entry)
-        if not near(entry.epsilon, account.epsilon, _EPSILON):
-            raise JournalError(f"its epsilon is {entry.epsilon!r}, recomputed {account.epsilon!r}")
+        self._unread.append(_Unread(self.entries, self.head, self.account, account, entry.epsilon))
         if entry.kind is Kind.RESERVE:
             self._reserved[entry.sequence] = entry
         elif entry.kind in (Kind.COMMIT, Kind.RELEASE):
             del self._reserved[entry.reference or 0]
         self.closed = entry.kind in (Kind.CLOSE, Kind.MOVE)
         self.account = account
+
+    def settle(self) -> None:
+        """Compares the epsilons of the entries that were taken since it was last called.
+
+        Raises:
+            JournalError: That of one does not fit; nothing from that one on was taken.
+        """
+        unread, self._unread = self._unread, []
+        read_all(one.after.sums for one in unread)
+        for one in unread:
+            if not near(one.epsilon, one.after.epsilon, _EPSILON):
+                self.entries, self.head, self.account = one.entries, one.head, one.before
+                raise JournalError(
+                    f"its epsilon is {one.epsilon!r}, recomputed {one.after.epsilon!r}"
+                )
 
     def _check_end(self, entry: Entry) -> None:
         reserved = self._reserved.get(entry.reference or 0)
@@ -243,9 +276,12 @@ def near(a: float, b: float, least: float = 1e-12) -> bool:
 
 def replayed(replay: Replay, lines: Iterable[Line]) -> Verification:
     """Feeds lines to a replay; the verification names the first entry that does not fit."""
-    for line in lines:
+    try:
         try:
-            replay.feed(line)
-        except JournalError as error:
-            return replay.result(str(error), replay.entries)
+            for line in lines:
+                replay.feed(line)
+        finally:
+            replay.settle()
+    except JournalError as error:
+        return replay.result(str(error), replay.entries)
     return replay.result()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -101,6 +102,10 @@ class Entry(NamedTuple):
         Raises:
             JournalError: The line is not one that `body()` writes.
         """
+        return _plain(body) or cls._parse(body)
+
+    @classmethod
+    def _parse(cls, body: str) -> Entry:
         try:
             values = json.loads(body)
             format = values.pop("format")
@@ -148,6 +153,50 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "key": (str, type(None)),
     "reference": (int, type(None)),
 }
+
+
+_TEXT = r'"([ !#-\[\]-~]*)"'
+_COUNT = "(0|[1-9][0-9]{0,17})"
+_FLOAT = r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
+_LINE = re.compile(
+    rf'{{"actor":{_TEXT},"budget":{_TEXT},"cost":(null|{{.*?}}),"count":{_COUNT},'
+    rf'"epsilon":{_FLOAT},"format":2,"key":(?:null|{_TEXT}),"kind":{_TEXT},"parameters":null,'
+    rf'"previous":{_TEXT},"purpose":{_TEXT},"reference":(?:null|{_COUNT}),"sequence":{_COUNT},'
+    rf'"state":{_TEXT},"time":{_TEXT}}}'
+)
+"""An entry as nearly all of them are: no letter of its texts is written as a code."""
+
+_KINDS = {kind.value: kind for kind in Kind}
+
+
+def _plain(body: str) -> Entry | None:
+    """The entry in a line of the usual form; None if it must be read letter by letter."""
+    found = _LINE.fullmatch(body)
+    if found is None:
+        return None
+    actor, budget, cost, count, epsilon, key, kind, *rest = found.groups()
+    previous, purpose, reference, sequence, state, time = rest
+    # It is read as what would be written as this again, or not here.
+    spent = float(epsilon)
+    known = _KINDS.get(kind)
+    if known is None or repr(spent) != epsilon or not (cost == "null" or _is_canonical(cost)):
+        return None
+    return Entry(
+        budget,
+        int(sequence),
+        known,
+        time,
+        previous,
+        None if cost == "null" else cost,
+        int(count),
+        spent,
+        key,
+        None if reference is None else int(reference),
+        None,
+        actor,
+        purpose,
+        state,
+    )
 
 
 class Receipt(NamedTuple):

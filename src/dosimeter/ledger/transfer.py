@@ -10,6 +10,7 @@ move is made out to.
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +19,7 @@ from typing import IO, NamedTuple
 from dosimeter.ledger import book
 from dosimeter.ledger.accounts import write_position
 from dosimeter.ledger.audit import Replay, replayed
-from dosimeter.ledger.book import Balance
+from dosimeter.ledger.book import Balance, Line
 from dosimeter.ledger.desk import Desk, Kept
 from dosimeter.ledger.errors import BudgetClosed, BudgetExists, JournalError
 from dosimeter.ledger.records import START, Kind, canonical
@@ -130,17 +131,24 @@ def _read(
     """The replay of an export, and its end; its journal is put by, line by line."""
     last: str | None = None
     replay: Replay | None = None
-    for text in (line.rstrip("\r\n") for line in lines if line.strip()):
-        if last is not None:
-            line = book.import_line(last)
-            if replay is None:
-                replay = Replay(identifier("name", line.entry().budget))
-            found = replayed(replay, [line])
-            if not found.ok:
-                raise JournalError(f"export must fit from its first entry on: {found}")
-            spool.write(last + "\n")
-            progress(replay.entries)
-        last = text
+
+    def journal() -> Iterator[Line]:
+        """All lines but the last, which counts them."""
+        nonlocal last
+        for number, text in enumerate(line.rstrip("\r\n") for line in lines if line.strip()):
+            if last is not None:
+                yield book.import_line(last)
+                spool.write(last + "\n")
+                progress(number)
+            last = text
+
+    fed = journal()
+    first = next(fed, None)
+    if first is not None:
+        replay = Replay(identifier("name", first.entry().budget))
+        found = replayed(replay, itertools.chain([first], fed))
+        if not found.ok:
+            raise JournalError(f"export must fit from its first entry on: {found}")
     end = None if last is None else End.parse(last)
     if replay is None or end is None or end[:2] != (replay.entries, replay.head):
         raise JournalError(
