@@ -23,6 +23,7 @@ import dosimeter as dm
 from adversaries import counts, player
 from adversaries.gates import Priced, draw, draw_priced, spelled
 from adversaries.observer import Runs
+from dosimeter.accounting.meter import Meter
 from dosimeter.accounting.priced import verify
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
 from dosimeter.accounting.priced.menu import Losses, lattice_level
@@ -58,13 +59,14 @@ class Table:
         self.drawn, self.turns = drawn, turns
         self.rng = random.Random(repr(drawn))
         self._runs = {}
+        try:
+            self._start = drawn.make().account
+        except ValueError as error:
+            raise Refused(str(error)) from None
 
     def fresh(self):
         """A gate of which nothing is spent."""
-        try:
-            return self.drawn.make()
-        except ValueError as error:
-            raise Refused(str(error)) from None
+        return Meter(self._start)
 
     def view(self, spent, added, epsilon):
         """What is seen of a fixed sequence [(cost, count), ...]."""
@@ -237,7 +239,7 @@ def _on_odometer(table):
             f"gate = {drawn}\nreadings = gate.state()['readings']\n"
             f"print(stopping(gate.menu, readings, turns={table.turns}) / gate.menu.delta)"
         )
-        value = player.stopping(made.menu, made.state()["readings"], turns=table.turns)
+        value = player.stopping(made.menu, made.account.terms.readings, turns=table.turns)
         found.append(Attack("the best stop", value, made.menu.delta, script))
     return found
 

@@ -37,6 +37,9 @@ _LIFTED = 1e-4
 _REACH = 3.0
 """Losses beyond this many epsilon are as bad as any: every value is linear in e^-loss there."""
 
+_PARTS = (10, 14)
+"""Digits, to the base 2, of how many runs fit: for exchange rates, and for what is sold."""
+
 _SHORT = 4
 _TURNS = 40
 _DISAGREEMENT = 0.05
@@ -114,16 +117,19 @@ def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
     losses = Losses(epsilon, delta, lattice_level(epsilon) - (len(costs) <= _SHORT))
     for cost in costs:
         _require_one_run(cost, losses, epsilon, delta)
-    items = items_at(
-        costs,
-        [most_runs(cost, losses, epsilon, delta) for cost in costs],
-        quanta=_QUANTA if len(costs) > 1 else 2 * _QUANTA,
-        grain=step_of(losses.level) / epsilon,
-    )
-    items = harmless(items, losses, epsilon, delta)
-    built = Menu(epsilon, delta, capacity(items, losses, epsilon, delta), tuple(items))
+    runs = [
+        most_runs(cost, losses, epsilon, delta, parts=_PARTS[len(costs) == 1]) for cost in costs
+    ]
+    if len(costs) == 1:
+        # Who can buy one thing only does best to buy it all (Lemma 1), so runs need no bundles.
+        built = Menu(epsilon, delta, runs[0], (Item(costs[0], 1, 1),))
+    else:
+        grain = step_of(losses.level) / epsilon
+        items = items_at(costs, runs, quanta=_QUANTA, grain=grain)
+        items = harmless(items, losses, epsilon, delta)
+        built = Menu(epsilon, delta, capacity(items, losses, epsilon, delta), tuple(items))
     quanta = _confirmed(built)
-    for item in items:
+    for item in built.items:
         if item.price > quanta:
             raise ValueError(
                 f"menu must hold costs within the budget, got {item.cost} at {item.price} of "
@@ -192,7 +198,11 @@ def least_epsilon(loss: Measure, delta: float) -> float:
 
 
 def _fits(cost: Cost, steps: int, losses: Losses, epsilon: float, delta: float) -> bool:
-    return all(hockey_stick(losses.of(cost, steps, way), epsilon) <= delta for way in Direction)
+    """Whether so many runs, and nothing else, are within the budget; in doubt not."""
+    return all(
+        hockey_stick(losses.of(cost, steps, way), epsilon) * (1 + 1e-9) <= delta
+        for way in Direction
+    )
 
 
 def _require_one_run(cost: Cost, losses: Losses, epsilon: float, delta: float) -> None:
@@ -207,12 +217,22 @@ def _require_one_run(cost: Cost, losses: Losses, epsilon: float, delta: float) -
     )
 
 
-def most_runs(cost: Cost, losses: Losses, epsilon: float, delta: float) -> int:
-    """About how many runs of a mechanism fit if nothing else is spent, to a part in a thousand."""
+def most_runs(
+    cost: Cost, losses: Losses, epsilon: float, delta: float, *, parts: int = _PARTS[0]
+) -> int:
+    """How many runs of a mechanism fit if nothing else is spent, given that one does.
+
+    Args:
+        cost: The mechanism.
+        losses: Its losses.
+        epsilon: The budget.
+        delta: The budget.
+        parts: How many digits to the base 2 to find; the others are rounded down.
+    """
     low = 1
     while low < 2**40 and _fits(cost, 2 * low, losses, epsilon, delta):
         low *= 2
-    for bit in [low >> place for place in range(1, 11)]:
+    for bit in [low >> place for place in range(1, parts + 1)]:
         if bit and _fits(cost, low + bit, losses, epsilon, delta):
             low += bit
     return low
@@ -249,8 +269,10 @@ def harmless(items: list[Item], losses: Losses, epsilon: float, delta: float) ->
         table = losses.table(some, Direction.REMOVE, epsilon, coarser=2)
         return _sold(table, epsilon, delta, _MOST_QUANTA)
 
+    if len(items) == 1:
+        return items
     alone = worth(items[:1])
-    if len(items) == 1 or worth(items) >= (1 - _LOSS_OF_CAPACITY) * alone:
+    if worth(items) >= (1 - _LOSS_OF_CAPACITY) * alone:
         return items
     kept = items[:1]
     for item in items[1:]:

@@ -214,8 +214,6 @@ def _window(one: Sum, runs: int, outside: float) -> tuple[int, int]:
 
     By Chernoff's bound, over some exponents on either side.
     """
-    from scipy.special import logsumexp
-
     x = (one.first + np.arange(len(one.p))) * one.step
     spread = _deviation(one) * math.sqrt(runs)
     far = max(spread, float(np.abs(x[[0, -1]]).max()))
@@ -223,12 +221,18 @@ def _window(one: Sum, runs: int, outside: float) -> tuple[int, int]:
     live = one.p > 0
     x, log_p = x[live], np.log(one.p[live])
     ends = [
-        min((runs * float(logsumexp(log_p + s * t * x)) - math.log(outside)) / t for t in exponents)
+        min((runs * _log_mean(log_p + s * t * x) - math.log(outside)) / t for t in exponents)
         for s in (-1.0, 1.0)
     ]
     low = max(math.floor(-ends[0] / one.step), runs * one.first)
     high = min(math.ceil(ends[1] / one.step), runs * (one.first + len(one.p) - 1))
     return low, max(1, high - low + 1)
+
+
+def _log_mean(exponents: FloatArray) -> float:
+    """log of the sum of e^exponent."""
+    most = float(exponents.max())
+    return most + math.log(float(np.exp(exponents - most).sum()))
 
 
 def _power(one: Sum, runs: int, outside: float) -> Sum:
