@@ -79,10 +79,10 @@ def _most_alone(menu: Menu, item: Item) -> int:
 
     limit = np.array([menu.epsilon])
     low = high = menu.quanta
-    step = fine = 1 + menu.quanta // _ALONE_PARTS
+    step = 1 + menu.quanta // _ALONE_PARTS
     while low > 0 and not within(low):
         low, high, step = max(0, low - step), low, 2 * step
-    while high - low > fine:
+    while high - low > 1 + low // _ALONE_PARTS:
         middle = (low + high) // 2
         low, high = (middle, high) if within(middle) else (low, middle)
     return low
