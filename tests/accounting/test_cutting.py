@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import dosimeter as dm
 import oracles
 from dosimeter.accounting import Account
-from dosimeter.accounting.tally import charge
+from dosimeter.accounting.burned import spent_share
+from dosimeter.accounting.tally import Tally, charge
 from dosimeter.rdp.cost import Cut
 
 DELTA = 1e-6
@@ -195,3 +196,13 @@ def test_the_loss_bound_pays_for_views_that_make_a_failure_likely():
     odometer.spend(S(1e-4, 1.0))
     assert before < odometer.loss_bound < math.inf
     assert odometer.loss_bound <= odometer.two_sided_loss_bound < math.inf
+
+
+def test_what_is_left_out_counts_in_the_share_that_is_used_up():
+    terms = dm.Filter(1.0, 1e-6).account.terms
+    cap, rdp = terms.cutting.cap, 1e-9 * np.ones(len(terms.mixture.orders))
+    for part in (0.25, 0.9):
+        account = Account.at(terms, Tally(rdp, math.inf, 0.0, part * cap))
+        assert part <= spent_share(account) <= part * (1 + 1e-6)
+    # Then whole curves are charged, and what is left of the filter is for them.
+    assert spent_share(Account.at(terms, Tally(rdp, math.inf, 0.0, math.inf))) < 0.1

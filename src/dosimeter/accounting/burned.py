@@ -2,9 +2,10 @@
 """How much of a filter is used up, by its own measure.
 
 Epsilon is not additive: the first query of many may take a quarter of it, and the seventeen after
-it the rest. What does add up are Rényi costs and the quanta of a menu. So the share that is used up
-is one over how many times everything spent so far would fit into the filter, or the share of the
-quanta that are sold; whichever potential has more left decides.
+it the rest. What does add up are Rényi costs, the probability of what they leave out, and the
+quanta of a menu. So the share that is used up is one over how many times everything spent so far
+would fit into the filter, or the share of the quanta that are sold; whichever potential has more
+left decides.
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ def share_words(share: float) -> str:
 def _of_sums(sums: Sums, limit: float) -> float:
     """One over the greatest multiple of the sums that is within the limit."""
     tally = sums.tally
+    # Once nothing more is left out, whole curves are charged and only they count.
+    cap = math.inf if sums.cutting is None or tally.cut == math.inf else sums.cutting.cap
 
     def within(times: float) -> bool:
+        if not times * tally.cut <= cap:
+            return False
         return min(sums.mixture.epsilon(times * tally.rdp), times * tally.pure_epsilon) <= limit
 
     if not tally.rdp.any():

@@ -16,7 +16,7 @@ from dosimeter.accounting.account import Account
 from dosimeter.accounting.cutting import ODOMETER_SHARE
 from dosimeter.accounting.meter import Meter
 from dosimeter.accounting.mixture import Mixture
-from dosimeter.accounting.priced.items import Ladder
+from dosimeter.accounting.priced.items import Ladder, Plan
 from dosimeter.accounting.terms import Terms
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
@@ -36,7 +36,9 @@ class Odometer(Meter):
             to exact accounting (docs/prices.md). Making the menu takes seconds. Anything
             else leaves the reading to the mixture, on a twentieth of delta.
         plan: A cost on the menu and a count at which one expects to stop; readings are
-            tightest there.
+            tightest there. With the least and the largest such count, (low, high), they are
+            equally near to exact accounting at every moment between; before, they are what
+            they are at `low`, and after it the mixture reads.
         neighbours: Which two data sets the guarantee speaks about; every cost must be for the
             same relation.
         cut: Share of the mixture's delta for outputs so rare that sampled costs leave them out.
@@ -68,7 +70,7 @@ class Odometer(Meter):
         orders: Iterable[float] | None = None,
         weights: Sequence[float] | FloatArray | None = None,
         menu: Sequence[Cost] | Ladder | None = None,
-        plan: tuple[Cost, int] | None = None,
+        plan: Plan | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
         cut: float = ODOMETER_SHARE,
     ) -> None:

@@ -23,7 +23,7 @@ from dosimeter.accounting.cutting import (
 )
 from dosimeter.accounting.mixture import Mixture
 from dosimeter.accounting.priced import share
-from dosimeter.accounting.priced.items import Ladder, Menu
+from dosimeter.accounting.priced.items import Ladder, Menu, Plan
 from dosimeter.accounting.weights import (
     DEFAULT_ORDERS,
     budget_orders,
@@ -117,7 +117,7 @@ class Terms:
         orders: Iterable[float] | None = None,
         weights: Sequence[float] | FloatArray | None = None,
         menu: Sequence[Cost] | Ladder | None = None,
-        plan: tuple[Cost, int] | None = None,
+        plan: Plan | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
         cut: float = ODOMETER_SHARE,
     ) -> Terms:

@@ -8,6 +8,7 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
+from adversaries import player
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
 from dosimeter.accounting.priced.ladder import make_ladder
 from dosimeter.accounting.priced.menu import Losses, lattice_level
@@ -55,7 +56,7 @@ def test_readings_rise_and_are_above_the_exact_epsilon(odometer):
 
 def test_the_planned_stop_is_tight(odometer):
     odometer.spend(NOMINAL, 4000)
-    assert odometer.epsilon <= 1.045 * gaussian_epsilon(np.sqrt(4000) / 100, DELTA)
+    assert odometer.epsilon <= 1.03 * gaussian_epsilon(np.sqrt(4000) / 100, DELTA)
 
 
 def test_is_never_worse_than_its_mixture(odometer):
@@ -130,6 +131,12 @@ def test_bad_plans_and_menus_are_refused(ladder):
         dm.Odometer(DELTA, menu=[NOMINAL], plan=(NOMINAL, 10**12))
     with pytest.raises(ValueError, match="plan count must be between"):
         dm.Odometer(DELTA, menu=[NOMINAL], plan=(NOMINAL, 0))
+    for counts in [(1, 2, 3), (5,)]:
+        with pytest.raises(TypeError, match="plan must be a pair"):
+            dm.Odometer(DELTA, menu=[NOMINAL], plan=(NOMINAL, counts))
+    for counts, word in [((20, 10), "low <= high"), ((0, 10), "plan count"), ((1.5, 9), "plan")]:
+        with pytest.raises((TypeError, ValueError), match=word):
+            dm.Odometer(DELTA, menu=[NOMINAL], plan=(NOMINAL, counts))
     with pytest.raises(ValueError, match="at least one cost"):
         dm.Odometer(DELTA, menu=[])
     with pytest.raises(ValueError, match="a cost twice"):
@@ -183,7 +190,64 @@ def test_a_planned_stop_is_nearly_free():
     step = sgd(1.0)
     planned = dm.Odometer(DELTA, menu=[step], plan=(step, 9800))
     planned.spend(step, 9800)
-    assert PLD[100] <= planned.epsilon <= 1.04 * PLD[100]
+    assert PLD[100] <= planned.epsilon <= 1.018 * PLD[100]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("low", "high", "most"), [(20, 100, 1.107), (50, 150, 1.087), (50, 100, 1.074)]
+)
+def test_a_window_is_as_near_to_exact_accounting_at_every_moment_of_it(low, high, most):
+    step = sgd(1.0)
+    odometer, spent = dm.Odometer(DELTA, menu=[step], plan=(step, (98 * low, 98 * high))), 0
+    for epochs, epsilon in PLD.items():
+        if low <= epochs <= high:
+            odometer.spend(step, 98 * epochs - spent)
+            spent = 98 * epochs
+            assert odometer.standing.menu
+            assert epsilon <= odometer.epsilon <= (most + 0.005) * epsilon
+
+
+@pytest.fixture(scope="module")
+def window():
+    return make_ladder([NOMINAL, OTHER], 0.94 * DELTA, (NOMINAL, (1500, 4000)))
+
+
+class TestAWindow:
+    def test_is_equally_near_throughout(self, window):
+        odometer, ratios = dm.Odometer(DELTA, menu=window), []
+        odometer.spend(NOMINAL, 1000)
+        for runs in range(1500, 4001, 500):
+            odometer.spend(NOMINAL, 500)
+            ratios.append(odometer.epsilon / gaussian_epsilon(np.sqrt(runs) / 100, DELTA))
+        assert 1 <= min(ratios)
+        # Bundles of the nominal one make steps of their own.
+        assert max(ratios) <= min(1.10, min(ratios) + 0.02)
+
+    def test_reads_before_it_what_it_does_at_its_beginning(self, window):
+        first = next(n for n, reading in enumerate(window.readings) if reading > 0)
+        item = window.menu.items[0]
+        begins = math.ceil(1500 / item.steps) * item.price
+        assert first == 1
+        assert len(set(window.readings[1 : begins + 1])) == 1
+        assert window.readings[begins + 5] > window.readings[begins]
+
+    def test_leaves_what_comes_after_it_to_the_mixture(self, window):
+        odometer = dm.Odometer(DELTA, menu=window)
+        odometer.spend(NOMINAL, 4500)
+        assert not odometer.standing.menu
+        assert odometer.epsilon >= gaussian_epsilon(np.sqrt(4500) / 100, DELTA)
+
+    def test_no_player_reaches_more_than_her_delta(self, window):
+        reached = player.stopping(window.menu, window.readings, turns=40)
+        assert 0.5 * window.menu.delta <= reached <= window.menu.delta
+
+    def test_and_one_that_reads_less_is_refused(self, window):
+        low = tuple(reading * 0.97 for reading in window.readings)
+        menu = Menu(low[-1], window.menu.delta, window.menu.quanta, window.menu.items)
+        assert player.stopping(menu, low, turns=40) > window.menu.delta
+        with pytest.raises(ValueError, match="second computation"):
+            dm.Odometer(DELTA, menu=Ladder(menu, low))
 
 
 def test_a_tiny_cost_makes_a_menu_as_soon_as_any():

@@ -24,6 +24,9 @@ from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 
 FORMAT = 3
+"""Raise it when prices that were kept, here or in a saved state, must no longer be believed."""
+
+_RULES = 2
 """Raise it when rates, tables or lattices change what they give for the same parameters."""
 
 
@@ -63,7 +66,8 @@ def remembered(
     except TypeError:
         # A cost of the caller's own class has no name that would be safe to look up.
         return compute()
-    key = {"kind": kind, "format": FORMAT, "version": _version(), "costs": plain, **more}
+    rules = {"format": FORMAT, "rules": _RULES, "version": _version()}
+    key = {"kind": kind, **rules, "costs": plain, **more}
     digest = _digest(key)
     place = folder()
     if place is None:

@@ -17,7 +17,10 @@ from typing import Protocol, SupportsFloat, runtime_checkable
 from dosimeter.rdp import Cost
 from dosimeter.rdp.loss import Direction
 
-__all__ = ["Direction", "Finite", "Item", "Ladder", "Menu"]
+__all__ = ["Direction", "Finite", "Item", "Ladder", "Menu", "Plan"]
+
+Plan = tuple[Cost, int | tuple[int, int]]
+"""A cost and the count at which one expects to stop, or the least and the largest such count."""
 
 
 @runtime_checkable

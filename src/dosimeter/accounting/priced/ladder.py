@@ -8,7 +8,8 @@ suits her best reaches V(0, 0) of
 
 a problem of optimal stopping. If that is within delta, e_n holds at whatever moment one stops
 (Theorem 6 in docs/prices.md). The readings are a guess, what a filter would promise for n quanta
-at a share of delta; the share is scaled until V says that they are within delta.
+at a share of delta, or raised by a factor; share or factor are changed until V says that they are
+within delta.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from dosimeter.accounting.priced import verify
-from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
+from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu, Plan
 from dosimeter.accounting.priced.losses import single_loss, symmetric
 from dosimeter.accounting.priced.menu import (
     Losses,
@@ -33,6 +34,7 @@ from dosimeter.accounting.priced.menu import (
 from dosimeter.accounting.priced.rates import items_at
 from dosimeter.accounting.priced.table import Bundle, ValueTable, stopping_value
 from dosimeter.rdp import Cost
+from dosimeter.rdp.orders import FloatArray
 from dosimeter.rounding import at_most
 
 TOP_EPSILON = 14.0
@@ -43,12 +45,13 @@ _QUANTA_ALONE = 1000
 _SPAN = 280
 """Readings do not fall further before this part of the quanta: small ones would cost all others."""
 
-_PLAN_SHARE = 0.5
+_PLAN_SHARE = 0.8
 _BEYOND_PLAN = 3.1
 _DECLINE = 0.25
 """The share of delta falls with this power of n, because a small epsilon needs it more."""
 
 _FIRST_SHARE = 0.08
+_FIRST_EXCESS = 0.08
 _LOW_ORDER = 1.25
 _FAR = 150.0
 """At a low order the Rényi cost is about the mean loss, which epsilon is not far below."""
@@ -56,14 +59,15 @@ _FAR = 150.0
 _PLACES = 64
 _TRIES = 12
 _ENOUGH = 0.99
+_AIM = 0.996
 _MOST_RISE = 0.05
 _LEAST_RISE = 1e-4
 _SLOPE = 20.0
 """About how fast the logarithm of the value falls with a relative rise of the readings."""
 
 
-def make_ladder(costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | None) -> Ladder:
-    """The ladder of a menu, with half of delta on the plan if there is one."""
+def make_ladder(costs: Sequence[Cost], delta: float, plan: Plan | None) -> Ladder:
+    """The ladder of a menu, tightest at the planned stop or throughout the planned window."""
     for cost in checked(costs):
         # Refuses what cannot be on a menu before anything is computed from its Rényi cost.
         single_loss(cost, Direction.REMOVE, lattice_level(1.0))
@@ -72,10 +76,9 @@ def make_ladder(costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | No
     items = items_at(costs, runs, quanta=quanta, grain=0.0)
     items = harmless(items, losses, top, delta)
     quanta = math.ceil(runs[0] / items[0].steps) * items[0].price
-    planned = None if plan is None else _quanta_of(plan, items)
     table = losses.table(items, Direction.REMOVE, 1.3 * top)
-    guess = _Guess(table, max(quanta, planned or 0), planned, delta)
-    certified = _within(delta, guess, _bundles(items, losses), planned is not None)
+    guess = _guess(table, quanta, items, delta, plan)
+    certified = _within(delta, guess, _bundles(items, losses))
     # Twelve digits cover the rounding of losses and readings in the value.
     readings = tuple(reading * (1 + 1e-12) for reading in certified)
     return _confirmed(Ladder(Menu(readings[-1], delta, len(readings) - 1, tuple(items)), readings))
@@ -118,22 +121,28 @@ def _bundles(items: Sequence[Item], losses: Losses) -> list[list[Bundle]]:
 
 
 def _within(
-    delta: float, guess: _Guess, ways: Sequence[Sequence[Bundle]], planned: bool
+    delta: float, guess: _Shares | _Window, ways: Sequence[Sequence[Bundle]]
 ) -> tuple[float, ...]:
-    """The lowest readings found whose stopping value is within delta in every direction."""
+    """The lowest readings found whose stopping value is within delta in every direction.
+
+    The logarithm of the value is nearly linear in what is guessed: the secant method.
+    """
     found: tuple[float, ...] | None = None
-    fixed = _PLAN_SHARE * delta if planned else 0.0
-    share = _FIRST_SHARE
-    for _ in range(_TRIES):
-        readings = guess.readings(share)
-        value = max(stopping_value(bundles, readings) for bundles in ways)
+    at, slope, before = guess.first, guess.slope, (0.0, 0.0)
+    for turn in range(_TRIES):
+        readings = guess.readings(at)
+        value = _worst(ways, readings, delta)
         if value <= delta and (found is None or readings[-1] <= found[-1]):
             found = readings
             if value >= _ENOUGH * delta:
                 break
-        # What the plan does not take is close to proportional to the share.
-        spare = max(value - fixed, 0.05 * delta)
-        share *= min(2.0, 0.997 * (delta - fixed) / spare)
+        over = math.log(max(value, 1e-9 * delta) / (_AIM * delta))
+        if turn:
+            # Far from delta a chord may be flat or even turn back.
+            chord = (over - before[1]) / (at - before[0])
+            slope = math.copysign(max(abs(slope) / 3, chord * math.copysign(1, slope)), slope)
+        before = at, over
+        at -= max(-1.0, min(over, 1.0)) / slope
     if found is None:
         raise ValueError(
             "menu must hold costs that an odometer can read at this delta, got ones that cost far "
@@ -142,63 +151,120 @@ def _within(
     return found
 
 
-class _Guess:
-    """The epsilon that a filter would promise for each number of quanta, at a share of delta."""
+def _worst(ways: Sequence[Sequence[Bundle]], readings: tuple[float, ...], delta: float) -> float:
+    """The stopping value of the worst direction, or of the first that is beyond delta."""
+    value = 0.0
+    for bundles in ways:
+        value = max(value, stopping_value(bundles, readings))
+        if not value <= delta:
+            break
+    return value
+
+
+class _Shares:
+    """The epsilon that a filter would promise for each number of quanta, at a share of delta.
+
+    The share falls with the quanta; the planned stop, if there is one, has a share of its own. What
+    is guessed is the logarithm of the first share.
+    """
+
+    first = math.log(_FIRST_SHARE)
 
     def __init__(self, table: ValueTable, quanta: int, planned: int | None, delta: float) -> None:
-        self._table, self._delta = table, delta
-        self._quanta, self._planned = quanta, planned
-        places = np.geomspace(min(max(2, quanta // _SPAN), quanta), quanta, _PLACES)
-        self._places = sorted(set(map(round, places.tolist())))
+        self._table, self._delta, self._planned = table, delta, planned
+        self._places = _places(max(2, quanta // _SPAN), quanta)
+        self.slope = 1.0 if planned is None else 1 - _PLAN_SHARE
 
-    def readings(self, share: float) -> tuple[float, ...]:
-        """Readings after 0, 1, ... quanta; the planned one has a share of its own."""
-        first = self._places[0]
+    def readings(self, log_share: float) -> tuple[float, ...]:
+        """Readings after 0, 1, ... quanta."""
         epsilons = [
-            self._epsilon(place, share * (place / first) ** -_DECLINE) for place in self._places
+            self._epsilon(place, math.exp(log_share) * (place / self._places[0]) ** -_DECLINE)
+            for place in self._places
         ]
-        every = np.interp(np.arange(self._quanta + 1), self._places, epsilons)
+        every = np.interp(np.arange(self._places[-1] + 1), self._places, epsilons)
         if self._planned is not None:
             at_plan = self._epsilon(self._planned, _PLAN_SHARE)
             every[self._planned] = min(every[self._planned], at_plan)
-        every = np.minimum.accumulate(every[::-1])[::-1]
-        return (0.0, *every[1:].tolist())
+        return _rising(every)
 
     def _epsilon(self, quanta: int, share: float) -> float:
-        """About the epsilon at which V is a share of delta."""
-        level = self._table.level(quanta)
-        return max(0.0, -float(np.interp(share * self._delta, level, self._table.losses_above)))
+        return _promised(self._table, quanta, min(share, 1.0) * self._delta)
+
+
+class _Window:
+    """The epsilon that a filter would promise for each number of quanta, raised by one factor.
+
+    That is the least constant ratio to what is spent, from the first to the last stop that is
+    planned for; before the first one it costs nothing to read what the first one does. What is
+    guessed is the factor less 1.
+    """
+
+    first = _FIRST_EXCESS
+    slope = -_SLOPE
+
+    def __init__(self, table: ValueTable, low: int, high: int, delta: float) -> None:
+        self._places = _places(low, high)
+        self._least = np.array([_promised(table, place, delta) for place in self._places])
+
+    def readings(self, excess: float) -> tuple[float, ...]:
+        """Readings after 0, 1, ... quanta."""
+        every = np.interp(np.arange(self._places[-1] + 1), self._places, self._least)
+        return _rising(every * (1 + max(excess, 0.0)))
+
+
+def _guess(
+    table: ValueTable, quanta: int, items: Sequence[Item], delta: float, plan: Plan | None
+) -> _Shares | _Window:
+    """What is guessed for a plan or without one."""
+    if plan is None:
+        return _Shares(table, quanta, None, delta)
+    cost, count = plan
+    item = next(item for item in items if item.cost == cost)
+    if isinstance(count, tuple):
+        low, high = (math.ceil(n / item.steps) * item.price for n in count)
+        return _Window(table, low, high, delta)
+    planned = math.ceil(count / item.steps) * item.price
+    return _Shares(table, max(quanta, planned), planned, delta)
+
+
+def _places(low: int, high: int) -> list[int]:
+    places = np.geomspace(min(low, high), high, _PLACES)
+    return sorted(set(map(round, places.tolist())))
+
+
+def _rising(readings: FloatArray) -> tuple[float, ...]:
+    """Readings that do not fall, of which the one before anything is spent is 0."""
+    return (0.0, *np.minimum.accumulate(readings[::-1])[::-1][1:].tolist())
+
+
+def _promised(table: ValueTable, quanta: int, delta: float) -> float:
+    """About the epsilon at which V of some quanta is delta."""
+    return max(0.0, -float(np.interp(delta, table.level(quanta), table.losses_above)))
 
 
 def _extent(
-    costs: Sequence[Cost], delta: float, plan: tuple[Cost, int] | None
+    costs: Sequence[Cost], delta: float, plan: Plan | None
 ) -> tuple[Losses, list[float], float]:
     """Losses, runs of each mechanism and epsilon at the top of the ladder."""
     if plan is None:
         losses = Losses(TOP_EPSILON, delta, lattice_level(TOP_EPSILON))
         return losses, [most_runs(c, losses, TOP_EPSILON, delta) for c in costs], TOP_EPSILON
-    cost, count = plan
+    cost, counts = plan
+    last = counts[1] if isinstance(counts, tuple) else counts
     # A sum of losses far beyond the lattice would take for ever to say so.
-    epsilon = count * float(cost.rdp([_LOW_ORDER])[0])
+    epsilon = last * float(cost.rdp([_LOW_ORDER])[0])
     if epsilon <= _FAR:
         rough = Losses(TOP_EPSILON, delta, lattice_level(1.0))
-        epsilon = least_epsilon(rough.of(cost, count, Direction.REMOVE), delta)
+        epsilon = least_epsilon(rough.of(cost, last, Direction.REMOVE), delta)
     if not 1e-3 <= epsilon <= 100:
         raise ValueError(
             f"plan must cost an epsilon between 0.001 and 100 with a menu, got {plan!r}, "
             f"which costs {at_most(epsilon)}"
         )
-    losses = Losses(2 * epsilon, delta, lattice_level(2 * epsilon))
+    # Who plans for one stop may go on; after a window the mixture reads.
+    beyond, most = (last, epsilon) if last is not counts else (_BEYOND_PLAN * last, 2 * epsilon)
+    losses = Losses(most, delta, lattice_level(most))
     runs = [most_runs(c, losses, epsilon, delta) for c in costs]
-    beyond = math.ceil(_BEYOND_PLAN * count)
-    top = least_epsilon(losses.of(cost, beyond, Direction.REMOVE), _FIRST_SHARE * delta)
-    times = beyond / runs[list(costs).index(cost)]
+    top = least_epsilon(losses.of(cost, math.ceil(beyond), Direction.REMOVE), _FIRST_SHARE * delta)
+    times = math.ceil(beyond) / runs[list(costs).index(cost)]
     return losses, [max(1.0, number * times) for number in runs], min(top, 4 * epsilon)
-
-
-def _quanta_of(plan: tuple[Cost, int], items: Sequence[Item]) -> int:
-    """Quanta that the planned runs cost."""
-    for item in items:
-        if item.cost == plan[0]:
-            return math.ceil(plan[1] / item.steps) * item.price
-    raise ValueError(f"plan must be for a cost on the menu, got {plan[0]}")

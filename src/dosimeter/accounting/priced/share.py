@@ -12,7 +12,7 @@ from typing import Any
 
 from dosimeter import arguments
 from dosimeter.accounting.priced.cache import FORMAT, remembered
-from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
+from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu, Plan
 from dosimeter.errors import StateError
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
@@ -107,9 +107,7 @@ def _with_costs(plain: Mapping[str, Any], costs: Sequence[Cost]) -> Menu:
     )
 
 
-def ladder_for(
-    menu: Sequence[Cost] | Ladder, delta: float, plan: tuple[Cost, int] | None
-) -> Ladder:
+def ladder_for(menu: Sequence[Cost] | Ladder, delta: float, plan: Plan | None) -> Ladder:
     """The ladder of some costs for its share of delta, or one made for such a share."""
     from dosimeter.accounting.priced.ladder import make_ladder
     from dosimeter.accounting.priced.menu import checked
@@ -121,14 +119,9 @@ def ladder_for(
         menu = Ladder(_whole(menu.menu), menu.readings)
         require_ladder(menu)
         return menu
-    costs, planned = checked(listed(menu)), None
-    if plan is not None:
-        if not (isinstance(plan, tuple) and len(plan) == 2 and isinstance(plan[0], Cost)):
-            raise TypeError(f"plan must be a pair (cost, count), got {plan!r}")
-        if plan[0] not in costs:
-            raise ValueError(f"plan must be for a cost on the menu, got {plan[0]}")
-        plan = plan[0], arguments.count("plan count", plan[1])
-        planned = [costs.index(plan[0]), plan[1]]
+    costs = checked(listed(menu))
+    plan = None if plan is None else _checked_plan(plan, costs)
+    planned = None if plan is None else [costs.index(plan[0]), plan[1]]
 
     def compute() -> dict[str, Any]:
         made = make_ladder(costs, share, plan)
@@ -142,6 +135,23 @@ def ladder_for(
         lambda found: require_ladder(_at_most(_ladder(_with_costs(found, costs), found), share)),
     )
     return _ladder(_with_costs(plain, costs), plain)
+
+
+def _checked_plan(plan: Plan, costs: Sequence[Cost]) -> Plan:
+    """A cost on the menu and a count, or the least and the largest of a window."""
+    if not (isinstance(plan, tuple) and len(plan) == 2 and isinstance(plan[0], Cost)):
+        raise TypeError(f"plan must be a pair (cost, count) or (cost, (low, high)), got {plan!r}")
+    cost, counts = plan
+    if cost not in costs:
+        raise ValueError(f"plan must be for a cost on the menu, got {cost}")
+    if not isinstance(counts, tuple):
+        return cost, arguments.count("plan count", counts)
+    if len(counts) != 2:
+        raise TypeError(f"plan must be a pair (cost, count) or (cost, (low, high)), got {plan!r}")
+    low, high = (arguments.count("plan count", count) for count in counts)
+    if not low <= high:
+        raise ValueError(f"plan must be a window (low, high) with low <= high, got {counts!r}")
+    return cost, (low, high)
 
 
 def _at_most(ladder: Ladder, delta: float) -> Ladder:
