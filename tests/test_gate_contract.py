@@ -55,6 +55,9 @@ LEDGER = {
     "budget with a menu": lambda ledger: ledger.create("b", 3.0, DELTA, menu=MENU),
     "odometer budget": lambda ledger: ledger.create_odometer("b", DELTA),
     "odometer budget with a menu": lambda ledger: ledger.create_odometer("b", DELTA, menu=MENU),
+    "blocks": lambda ledger: (
+        ledger.create_blocks("b", ["1", "2"], 3.0, DELTA) and ledger.blocks("b")
+    ),
     "buffered": lambda ledger: ledger.create("b", 3.0, DELTA).buffered(7),
     "buffered with a menu": lambda ledger: ledger.create("b", 3.0, DELTA, menu=MENU).buffered(7),
 }

@@ -384,6 +384,8 @@ def test_a_shell_completes_the_names_of_budgets(monkeypatch: pytest.MonkeyPatch)
         run("create", name, "--epsilon", "1", "--delta", "1e-6")
     typed: Any = SimpleNamespace(params={})
     assert complete_budgets(typed, "pa") == ["patients", "payments"]
+    run("create", "clicks", "--epsilon", "1", "--delta", "1e-6", "--block", "1", "--block", "2")
+    assert complete_budgets(typed, "cl") == ["clicks", "clicks/1", "clicks/2"]
     typed.params["db"] = "sqlite:///nowhere.db"
     assert complete_budgets(typed, "") == []
     assert not Path("nowhere.db").exists()

@@ -40,6 +40,7 @@ def test_every_step_is_in_the_journal(tmp_path):
         kinds = [entry.kind for entry in budget.history(1000)]
         assert kinds.count("spend") == affordable
         assert set(kinds) == {"open", "spend", "refuse"}
+        assert kinds.count("refuse") == 1  # however many epochs asked again
         assert not budget.admits(step)
         assert engine.epsilon == budget.epsilon <= 2.0
         assert ledger.verify("patients").ok

@@ -17,6 +17,7 @@ from dosimeter.cli import (
     demo,
     groups,
     journal,
+    left,
     outcome,
     plan,
     predict,
@@ -51,6 +52,7 @@ for command in (
 for of_journal in (
     journal.history,
     groups.usage,
+    left.plan,
     journal.verify,
     journal.export,
     journal.anchor,

@@ -32,6 +32,9 @@ Example:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Name = Annotated[str, typer.Argument(help="Name of the budget.", autocompletion=complete_budgets)]
+Block = Annotated[
+    str | None, typer.Option(metavar="A..B", help="Only blocks from A to B of a group.")
+]
 Neighbouring = Annotated[
     str, typer.Option(metavar="WORDS", help="Or 'replace one record', 'add/remove one user'.")
 ]
@@ -140,17 +143,18 @@ def list_budgets(
 
 
 @app.command(cls=Command)
-def show(name: Name, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
-    """Show one budget and what it affords, or all blocks of a group.
+def show(name: Name, block: Block = None, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
+    """Show one budget and what it affords, or the blocks of a group.
 
     \b
     Example:
       dosimeter budget show patients
+      dosimeter budget show visits --block 2026-01..2026-06
     """
     from dosimeter.cli import tables
 
     with opened(db) as ledger:
-        blocks = members(ledger, name)
+        blocks = members(ledger, name, block)
         if blocks != [name]:
             statements = [ledger[one].statement() for one in blocks]
             if as_json:
@@ -190,9 +194,7 @@ def spend(
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
     ] = None,
-    block: Annotated[
-        str | None, typer.Option(metavar="A..B", help="In blocks from A to B of a group.")
-    ] = None,
+    block: Block = None,
     purpose: Purpose = "",
     actor: Actor = "",
     db: Db = DEFAULT_DB,
@@ -221,8 +223,14 @@ def spend(
 
 
 @app.command(cls=Command)
-def close(name: Name, purpose: Purpose = "", actor: Actor = "", db: Db = DEFAULT_DB) -> None:
-    """Stop a budget for good; it stays readable.
+def close(
+    name: Name,
+    block: Block = None,
+    purpose: Purpose = "",
+    actor: Actor = "",
+    db: Db = DEFAULT_DB,
+) -> None:
+    """Stop a budget, or blocks of a group, for good; they stay readable.
 
     \b
     Example:
@@ -231,5 +239,6 @@ def close(name: Name, purpose: Purpose = "", actor: Actor = "", db: Db = DEFAULT
     from dosimeter.ledger.records import shown
 
     with opened(db) as ledger:
-        ledger[name].close(purpose=purpose, actor=actor)
-        typer.echo(f"{shown(name)}: closed")
+        for one in [name] if block is None else members(ledger, name, block):
+            ledger[one].close(purpose=purpose, actor=actor)
+            typer.echo(f"{shown(one)}: closed")

@@ -60,27 +60,19 @@ def members(ledger: Ledger, name: str, block: str | None = None) -> list[str]:
     Raises:
         BudgetNotFound: There is neither, or no such block.
     """
-    from dosimeter.ledger import BudgetNotFound
-    from dosimeter.ledger.rules import LABEL
-
     if block is None and name in ledger:
         return [name]
-    first, dots, last = (block or "").partition("..")
-    labels = sorted(one[len(name) + 1 :] for one in ledger if one.startswith(f"{name}/"))
-    labels = [one for one in labels if one != LABEL]
-    if block is not None:
-        labels = [one for one in labels if (first <= one <= last if dots else one == first)]
-    if not labels:
-        raise BudgetNotFound(name if block is None else f"{name}/{block}")
-    return [f"{name}/{label}" for label in labels]
+    return list(ledger.blocks(name, block).names)
 
 
 def complete_budgets(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names of budgets that begin as what was typed, for the shell; none if it cannot tell."""
+    """Budgets and groups that begin as what was typed, for the shell; none if it cannot tell."""
     url = str(ctx.params.get("db") or os.environ.get("DOSIMETER_DB") or DEFAULT_DB)
     try:
         with opened(url) as ledger:
-            return [name for name in ledger if name.startswith(incomplete)][:200]
+            names = list(ledger)
+            groups = dict.fromkeys(name.rpartition("/")[0] for name in names if "/" in name)
+            return [name for name in [*groups, *names] if name.startswith(incomplete)][:200]
     except Exception:  # a prompt is no place for errors
         return []
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli.budget import Json, Name
-from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, opened
+from dosimeter.cli.budget import Block, Json, Name
+from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
 from dosimeter.cli.outcome import ExitCode, print_json
+from dosimeter.cli.pages import Out
 from dosimeter.cli.waiting import waiting
 from dosimeter.files import replaced
 
@@ -23,38 +24,67 @@ if TYPE_CHECKING:
     from dosimeter.ledger import Ledger, Verification
     from dosimeter.ledger.anchors import AnchorLog, Kept
 
+_NOTE = (
+    "Spends by one person for one purpose are one line, which unfolds into its entries. Times are "
+    "in UTC, by the clients' clocks; epsilon is what was spent in the budget after the last entry."
+)
+
 
 def history(
     name: Name,
     last: Annotated[
-        int, typer.Option(metavar="COUNT", min=1, max=1_000_000, help="How many entries.")
+        int, typer.Option(metavar="COUNT", min=1, max=1_000_000, help="How many lines.")
     ] = 20,
+    each: Annotated[
+        bool, typer.Option("--each", help="Every entry, also those of one run, in a line.")
+    ] = False,
+    block: Block = None,
+    out: Out = None,
     db: Db = DEFAULT_DB,
     as_json: Json = False,
 ) -> None:
-    """Show the last entries of the journal.
+    """Show the last lines of a journal, or of those of a group of blocks.
+
+    Spends by one person for one purpose, such as the steps of a training run, are one line, which
+    an .html page unfolds. A .csv, --json and --each have a line for each entry.
 
     \b
     Example:
       dosimeter budget history patients --last 5
+      dosimeter budget history visits --block 2026-01..2026-06 --out journal.html
     """
-    from dosimeter.cli import tables
+    from dosimeter.cli import pages, tables
+    from dosimeter.ledger.activity import Activity, activities
 
+    pages.require_known(out)
     with opened(db) as ledger:
-        entries = ledger[name].history(last)
-        if as_json:
-            costs = [json.loads(entry.cost or "null") for entry in entries]
-            print_json(
-                [{**entry._asdict(), "cost": c} for entry, c in zip(entries, costs, strict=True)]
-            )
-        else:
-            tables.print_entries(entries)
+        budgets = [ledger[one] for one in members(ledger, name, block)]
+        whole = not (each or as_json)
+        found = [
+            entry
+            for budget in budgets
+            for entry in budget.history(budget.statement().entries if whole else last)
+        ]
+    if len(budgets) > 1:
+        found.sort(key=lambda entry: (entry.time, entry.budget, entry.sequence))
+    if as_json:
+        plain = [{**e._asdict(), "cost": json.loads(e.cost or "null")} for e in found[-last:]]
+        print_json(plain)
+        return
+    lines = (activities(found) if whole else [Activity([entry]) for entry in found])[-last:]
+    rows, several = [tables.entry_row(line) for line in lines], len(budgets) > 1
+    if out is None:
+        tables.print_entries(rows, named=several)
+        return
+    within = [[tables.entry_row(Activity([entry])) for entry in line.entries] for line in lines]
+    pages.write(out, f"{name}: journal", _NOTE, ("budget", *tables.ENTRY), rows, within)
+    typer.echo(f"{len(rows)} lines about {sum(map(len, within))} entries are in {out}")
 
 
 def verify(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Names; all by default.", autocompletion=complete_budgets),
+        typer.Argument(help="Budgets or groups; all by default.", autocompletion=complete_budgets),
     ] = None,
     receipt: Annotated[
         Path | None,
@@ -95,11 +125,16 @@ def verify(
     remembered = _remembered(remember)
     found = []
     with opened(db) as ledger:
-        named = names or sorted({one.budget for one in receipts})
+        gone = set() if anchors is None else {*anchors.heads} - {*ledger}
+        named = [
+            one
+            for name in names or ()
+            for one in ([name] if name in gone else members(ledger, name))
+        ] or sorted({one.budget for one in receipts})
         if anchors is not None and not named:
             named = sorted({*ledger, *anchors.heads})
         for name in named or ledger:
-            if anchors is not None and name in anchors.heads and name not in ledger:
+            if name in gone:
                 checked = _gone(name)
             else:
                 checked = _verified(ledger, name, head, remembered.get(name, ""), anchors)
@@ -243,6 +278,7 @@ def identity(db: Db = DEFAULT_DB) -> None:
 
 def export(
     name: Name,
+    block: Block = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file.")
     ] = None,
@@ -256,19 +292,22 @@ def export(
     ] = None,
     db: Db = DEFAULT_DB,
 ) -> None:
-    """Write the journal as lines of JSON.
+    """Write a journal, or those of a group one after another, as lines of JSON.
 
     \b
     Example:
       dosimeter budget export patients --move other.db -o patients.jsonl
+      dosimeter budget export visits -o visits.jsonl
     """
     with opened(db) as ledger:
+        names = members(ledger, name, block)
         to = None if move is None else _identity_of(move)
-        # A file that is there is never overwritten, and is made before the budget is closed.
+        # A file that is there is never overwritten, and is made before a budget is closed.
         file = output.open("x", encoding="ascii", newline="\n") if output else None
         with file or nullcontext(sys.stdout) as target:
-            for line in ledger.export(name, to=to):
-                target.write(line + "\n")
+            for one in names:
+                for line in ledger.export(one, to=to):
+                    target.write(line + "\n")
 
 
 def _identity_of(ledger: str) -> str:
@@ -283,7 +322,7 @@ def import_budget(
     source: Annotated[Path, typer.Argument(help="A file that export wrote, or - for input.")],
     db: Db = DEFAULT_DB,
 ) -> None:
-    """Add a budget from an export, after replaying every line.
+    """Add the budgets of an export, each after replaying every line of it.
 
     \b
     Example:
@@ -291,13 +330,17 @@ def import_budget(
     """
     file = nullcontext(sys.stdin) if str(source) == "-" else source.open(encoding="ascii")
     from dosimeter.ledger.records import shown
+    from dosimeter.ledger.transfer import journals
 
     with file as lines, opened(db, make=True) as ledger, waiting("replaying") as tell:
         try:
-            # How many there are is known at the end only.
-            budget = ledger.import_journal(lines, progress=lambda n: tell(f"{n:,} entries", 0.0))
+            for journal in journals(lines):
+                # How many lines there are is known at the end only.
+                budget = ledger.import_journal(
+                    journal, progress=lambda n: tell(f"{n:,} entries", 0.0)
+                )
+                found = budget.statement()
+                state = "imported as a closed copy" if found.closed else "imported"
+                typer.echo(f"{shown(budget.name)}: {found.entries} entries {state}")
         except UnicodeDecodeError as error:
             raise ValueError(f"{source} must be what dosimeter budget export wrote") from error
-        found = budget.statement()
-        state = "imported as a closed copy" if found.closed else "imported"
-        typer.echo(f"{shown(budget.name)}: {found.entries} entries {state}")

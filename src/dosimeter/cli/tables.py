@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from dosimeter.accounting.classic import Validity
-    from dosimeter.ledger import Entry, Receipt, Statement
+    from dosimeter.ledger import Receipt, Statement
+    from dosimeter.ledger.activity import Activity
 
 _BAR = 32
 
@@ -84,12 +85,16 @@ def print_receipt(receipt: Receipt) -> None:
     typer.echo(_printable(line))
 
 
-def print_entries(entries: list[Entry]) -> None:
-    """One line for each entry."""
+ENTRY = ("entry", "time", "kind", "count", "cost", "epsilon", "actor", "purpose")
+"""What a line about entries says, after the name of the budget where there are several."""
+
+
+def print_entries(rows: Iterable[Sequence[str]], *, named: bool) -> None:
+    """A line for each row of `entry_row`, with the label of its block if asked."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("entry", "time", "kind", "count", "cost", "epsilon", "actor", "purpose"):
+    for column in ("block", *ENTRY)[not named :]:
         right = column in ("entry", "count", "epsilon")
         table.add_column(
             column,
@@ -97,18 +102,29 @@ def print_entries(entries: list[Entry]) -> None:
             overflow="fold",
             no_wrap=right or column in ("time", "kind"),
         )
-    for entry in entries:
-        table.add_row(
-            str(entry.sequence),
-            entry.time[:16].replace("T", " "),
-            str(entry.kind),
-            f"{entry.count:,}" if entry.count else "",
-            _text(in_words(json.loads(entry.cost)) if entry.cost else ""),
-            at_most(entry.epsilon, padded=True),
-            _text(entry.actor),
-            _text(entry.purpose[:200]),
-        )
+    for row in rows:
+        cells = (row[0].rpartition("/")[2], *row[1:])[not named :]
+        table.add_row(*(_text(cell[:200]) for cell in cells))
     _print(table)
+
+
+def entry_row(activity: Activity) -> tuple[str, ...]:
+    """What is said of entries that belong together: where, which, when, and what they came to."""
+    from dosimeter.ledger.records import shown
+
+    first, last, costs = activity.first, activity.last, activity.costs
+    words = in_words(json.loads(costs[0])) if costs else ""
+    return (
+        shown(first.budget),
+        str(first.sequence) + (f"-{last.sequence}" if last is not first else ""),
+        first.time[:16].replace("T", " "),
+        str(first.kind),
+        f"{activity.runs:,}" if first.count else "",
+        words + (f" and {len(costs) - 1} more" if len(costs) > 1 else ""),
+        at_most(last.epsilon, padded=True),
+        first.actor,
+        first.purpose,
+    )
 
 
 def print_rules(
@@ -149,6 +165,13 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     _print(table)
+
+
+def plain(name: str) -> str:
+    """A name as it may stand in a cell of `print_table`, on which it must not draw."""
+    from rich.markup import escape
+
+    return escape("".join(letter if letter.isprintable() else " " for letter in name))
 
 
 def _delta(one: Statement) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Privacy budgets that outlive the process, shared by many (extra: ledger)."""
 
+from dosimeter.ledger.blocks import Blocks
 from dosimeter.ledger.budget import Budget, Price, Statement
 from dosimeter.ledger.errors import (
     AccessDenied,
@@ -26,6 +27,7 @@ from dosimeter.ledger.streams import Stream
 __all__ = [
     "AccessDenied",
     "AwaitingApproval",
+    "Blocks",
     "Budget",
     "BudgetClosed",
     "BudgetExists",

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Self
 
 from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.priced.items import Ladder, Menu
-from dosimeter.ledger import book, streams, transfer
+from dosimeter.ledger import blocks, book, streams, transfer
+from dosimeter.ledger.blocks import Blocks
 from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget, Statement, statements
 from dosimeter.ledger.desk import Desk, Kept, wall_clock
@@ -177,8 +178,8 @@ class Ledger:
         Guarantee:
             Each record must lie in one block only (a day, a shard), by a rule that does
             not depend on other records. Then everything together costs a record what its
-            own block has spent: parallel composition. Spend in every block that a
-            computation reads, with `spend_all`.
+            own block has spent: parallel composition; see `Blocks`. Spend in every block that a
+            computation reads, through `blocks` or with `spend_all`.
         """
         terms = Terms.of_filter(
             epsilon,
@@ -264,6 +265,19 @@ class Ledger:
             raise ValueError(f"costs must map the names of budgets to costs, got {costs!r}")
         asked = Request(costs, count, key=key, purpose=purpose, actor=actor)
         return self._desk.spend(asked)
+
+    def blocks(self, group: str, block: str | None = None) -> Blocks:
+        """The blocks of a group as one gate, which spends in all of them or in none.
+
+        Args:
+            group: What stands before the slash in their names.
+            block: One label, or two as in "2026-01..2026-06" for all labels from one to the
+                other, in the order of text; all blocks by default.
+
+        Raises:
+            BudgetNotFound: There is no such block.
+        """
+        return Blocks(self, blocks.named(self, identifier("group", group), block))
 
     @property
     def identity(self) -> str:

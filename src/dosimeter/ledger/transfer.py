@@ -14,6 +14,7 @@ import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import IO, NamedTuple
 
 from dosimeter.ledger import book
@@ -26,6 +27,9 @@ from dosimeter.ledger.records import START, Kind, canonical
 from dosimeter.ledger.request import identifier
 from dosimeter.ledger.stores import Transaction
 from dosimeter.ledger.stores.base import UniqueViolation
+
+_END = '{"entries":'
+"""How the last line of an export begins, and no other."""
 
 
 class End(NamedTuple):
@@ -93,6 +97,25 @@ def _require_moved(transaction: Transaction, balance: Balance, to: str) -> None:
             f"budget {balance.name!r} must be moved once, it was {entry.purpose!r} before; a move "
             "can be exported again for the same ledger only"
         )
+
+
+def journals(lines: Iterable[str]) -> Iterator[Iterable[str]]:
+    """The lines of each export in a file that holds some, one after another; at least one.
+
+    Each must be read before the next is asked for. What comes after the last whole one is another,
+    which is not whole.
+    """
+    number = 0
+
+    def place(line: str) -> int:
+        nonlocal number
+        here = number
+        number += line.startswith(_END)
+        return here
+
+    found = groupby((line for line in lines if line.strip()), place)
+    yield next(found, (0, ()))[1]
+    yield from (part for _, part in found)
 
 
 def import_lines(desk: Desk, lines: Iterable[str], progress: Callable[[int], None]) -> str:

@@ -90,7 +90,7 @@ class PrivateEngine(Controls):
         self._ledger = checkpoint.Spends(run=secrets.token_hex(16))
         self._callbacks: list[Callable[[], None]] = []
         self._steps = 0
-        self._exhausted = False
+        self._refusal: BudgetExceeded | None = None
         self._told_epsilon = 0.0
         self._made: Parts | None = None
         self._tickets: list[Ticket] = []
@@ -126,16 +126,26 @@ class PrivateEngine(Controls):
             return None
         self._parts.optimizer.grid(settings)  # refuses what has none, before it is paid for
         try:
+            self._ask_again(settings.cost)
             self.spend(settings.cost)
-        except BudgetExceeded:
-            self._exhausted = True
+        except BudgetExceeded as refusal:
+            self._refusal = refusal
             if self._strict:
                 raise
             return None
-        self._exhausted = False
+        self._refusal = None
         ticket = Ticket(settings)
         self._tickets.append(ticket)
         return ticket
+
+    def _ask_again(self, cost: Cost) -> None:
+        """Raises what was refused before if it still would be; a journal notes it only once.
+
+        Loops over epochs ask for the same step again and again.
+        """
+        before = self._refusal
+        if before is not None and before.cost == cost and not self.admits(cost):
+            raise before
 
     def _void_tickets(self) -> None:
         """Makes unused tickets worthless; what they cost stays spent."""
@@ -194,7 +204,7 @@ class PrivateEngine(Controls):
     @property
     def exhausted(self) -> bool:
         """Whether the gate refused the last step that was asked for."""
-        return self._exhausted
+        return self._refusal is not None
 
     def after_step(self, callback: Callable[[], None]) -> None:
         """Calls back after every step, when `parameter.grad` holds the released gradient."""
@@ -343,7 +353,7 @@ class PrivateEngine(Controls):
         self._seeded = self._seeded or bool(state["seeded"])
         self._next = StepSettings(state["noise_multiplier"], state["batch_size"], self.records)
         self._steps = int(state["steps"])
-        self._exhausted, self._stopped = False, None
+        self._refusal, self._stopped = None, None
 
     def _gate_state(self) -> object:
         """The state of the gate, where it has one and this rank is the one that spends."""

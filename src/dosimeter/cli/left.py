@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dosimeter budget plan`: what is left of budgets, in steps or in noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dosimeter.cli.budget import Block, Json, Name
+from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
+from dosimeter.cli.outcome import ExitCode, print_json
+from dosimeter.rounding import exact
+
+if TYPE_CHECKING:
+    from dosimeter.ledger import Budget
+
+
+def plan(
+    name: Name,
+    noise_multiplier: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Count the steps that this noise allows; or"),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(metavar="COUNT", help="find the least noise that allows this many steps."),
+    ] = None,
+    sample_rate: Annotated[
+        float,
+        typer.Option(metavar="NUMBER", help="Probability that a record joins a step; 1 for all."),
+    ] = 1.0,
+    block: Block = None,
+    db: Db = DEFAULT_DB,
+    as_json: Json = False,
+) -> None:
+    """Count the steps that what is left affords, or find their noise.
+
+    Nothing is spent, and others may spend before you do. What fits into all blocks of a group is
+    what fits into the one that has least left.
+
+    \b
+    Example:
+      dosimeter budget plan patients --sample-rate 0.01 --noise-multiplier 1
+      dosimeter budget plan visits --block 2026-01..2026-06 --steps 10
+    """
+    from dosimeter.accounting.calibrate import mechanism
+    from dosimeter.cli.waiting import spinning
+
+    if (noise_multiplier is None) == (steps is None):
+        got = "neither" if steps is None else "both"
+        raise ValueError(f"plan must be given one of --noise-multiplier and --steps, got {got}")
+    cost = None if noise_multiplier is None else mechanism(sample_rate, noise_multiplier)
+    word, wanted = ("steps", 1) if steps is None else ("noise_multiplier", steps)
+    with opened(db) as ledger, spinning("asking"):
+        budgets = [ledger[one] for one in members(ledger, name, block)]
+        noises = [_least(budget, sample_rate, wanted) for budget in budgets]
+        found = noises if cost is None else [budget.affordable(cost) for budget in budgets]
+        used = [_used(budget) for budget in budgets]
+    if as_json:
+        print_json([{"budget": b.name, word: one} for b, one in zip(budgets, found, strict=True)])
+    else:
+        _print([b.name for b in budgets], used, found, f"{cost}" if cost else f"{steps:,} steps")
+    if math.inf in noises or 0 in found:
+        fits = "at no noise" if math.inf in noises else f"at noise {exact(max(noises))}"
+        many = "one step fits" if wanted == 1 else f"{wanted:,} steps fit"
+        typer.echo(f"not enough is left; {many} {fits}", err=True)
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def _least(budget: Budget, sample_rate: float, steps: int) -> float:
+    """The least noise at which a budget has room for some steps; infinite if there is none."""
+    from dosimeter.accounting.calibrate import least, mechanism
+
+    noise = least(lambda noise: budget.admits(mechanism(sample_rate, noise), steps))
+    return math.inf if noise is None else noise
+
+
+def _used(budget: Budget) -> str:
+    from dosimeter.accounting.burned import share_words
+
+    return "no limit" if budget.limit == math.inf else share_words(budget.spent_share)
+
+
+def _print(names: list[str], used: list[str], found: Sequence[float], what: str) -> None:
+    from dosimeter.cli import tables
+
+    counts = isinstance(found[0], int)
+    heading = "steps" if counts else "least noise"
+    said = [f"{n:,}" if counts else "none" if n == math.inf else exact(n) for n in found]
+    said = ["any" if of == "no limit" else one for one, of in zip(said, used, strict=True)]
+    rows = zip(map(tables.plain, names), used, said, strict=True)
+    tables.print_table(
+        f"{what} in what is left",
+        ("budget", "used up", heading),
+        rows,
+        right=("used up", heading),
+    )
