@@ -71,6 +71,9 @@ def create(
             metavar="BLOCK", help="Make NAME/BLOCK for a part of the data; repeat for each part."
         ),
     ] = None,
+    exist_ok: Annotated[
+        bool, typer.Option("--exist-ok", help="Content if it is there, on the same terms.")
+    ] = False,
     purpose: Purpose = "",
     actor: Actor = "",
     db: Db = DEFAULT_DB,
@@ -94,6 +97,7 @@ def create(
         raise ValueError(f"--block must come with --epsilon, got --odometer and block {block[0]!r}")
     with opened(db, make=True) as ledger:
         note: dict[str, Any] = dict(approx_delta=approx_delta, purpose=purpose, actor=actor)
+        note["exist_ok"] = exist_ok
         note["neighbours"] = Neighbours.named(neighbours)
         if menu:
             note["menu"] = menu_from(menu, neighbours)

@@ -69,6 +69,9 @@ def _write_starter(path: Path) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(STARTER)
     except FileExistsError as error:
+        if path.is_file() and path.read_text(encoding="utf-8") == STARTER:
+            typer.echo(f"{path} is there; start it with: dosimeter train {path}")
+            return
         raise ValueError(
             f"config must be a new file, got {str(path)!r}, which is there; name another"
         ) from error

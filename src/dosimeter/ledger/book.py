@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from dosimeter.accounting import Account
+from dosimeter.accounting import Account, Terms
 from dosimeter.ledger.accounts import terms_row, write_position
-from dosimeter.ledger.errors import BudgetNotFound, JournalError
+from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, JournalError
 from dosimeter.ledger.records import START, Entry, Kind, digest, stated
 from dosimeter.ledger.stores import Transaction, schema
 
@@ -252,6 +252,24 @@ def parameters(transaction: Transaction, key: str) -> str:
     if digest(body) != key:
         raise JournalError(f"parameters {key[:12]} must be as the ledger wrote them, got others")
     return body
+
+
+def stands(transaction: Transaction, name: str, terms: Terms) -> bool:
+    """Whether a budget of that name is there, on these terms.
+
+    Raises:
+        BudgetExists: It is there on other terms.
+    """
+    try:
+        balance = read(transaction, name)
+    except BudgetNotFound:
+        return False
+    if balance.parameters != terms_row(terms)[0]:
+        raise BudgetExists(
+            f"name must be new, or that of a budget on the same terms, got {name!r}, which has "
+            "other terms; choose another name, or use the budget as it is"
+        )
+    return True
 
 
 def open_budget(

@@ -109,13 +109,17 @@ class Ledger:
         weights: Sequence[float] | None = None,
         menu: Sequence[Cost] | Menu | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+        exist_ok: bool = False,
         purpose: str = "",
         actor: str = "",
     ) -> Budget:
         """A new budget that refuses what would pass (epsilon, delta); see `Filter`.
 
+        With `exist_ok`, the budget of that name on these very terms, as it stands, if there is one:
+        so a script can be run again.
+
         Raises:
-            BudgetExists: The name is taken.
+            BudgetExists: The name is taken, with `exist_ok` by a budget on other terms.
         """
         terms = Terms.of_filter(
             epsilon,
@@ -127,7 +131,7 @@ class Ledger:
             menu=menu,
             neighbours=neighbours,
         )
-        return self._open_all([name], terms, purpose, actor)[0]
+        return self._open_all([name], terms, exist_ok, purpose, actor)[0]
 
     def create_odometer(
         self,
@@ -140,13 +144,14 @@ class Ledger:
         menu: Sequence[Cost] | Ladder | None = None,
         plan: tuple[Cost, int] | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+        exist_ok: bool = False,
         purpose: str = "",
         actor: str = "",
     ) -> Budget:
-        """A new budget without a limit, which reads epsilon; see `Odometer`.
+        """A new budget without a limit, which reads epsilon; see `Odometer` and `create`.
 
         Raises:
-            BudgetExists: The name is taken.
+            BudgetExists: The name is taken, with `exist_ok` by a budget on other terms.
         """
         terms = Terms.of_odometer(
             delta,
@@ -157,7 +162,7 @@ class Ledger:
             plan=plan,
             neighbours=neighbours,
         )
-        return self._open_all([name], terms, purpose, actor)[0]
+        return self._open_all([name], terms, exist_ok, purpose, actor)[0]
 
     def create_blocks(
         self,
@@ -170,10 +175,13 @@ class Ledger:
         approx_delta: float = 0.0,
         menu: Sequence[Cost] | Menu | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+        exist_ok: bool = False,
         purpose: str = "",
         actor: str = "",
     ) -> list[Budget]:
         """A budget `prefix/label` for each part of a partition, all of them or none.
+
+        With `exist_ok`, blocks that are there on these very terms are left as they are.
 
         Guarantee:
             Each record must lie in one block only (a day, a shard), by a rule that does
@@ -190,7 +198,7 @@ class Ledger:
             neighbours=neighbours,
         )
         names = [f"{prefix}/{label}" for label in labels]
-        return self._open_all(names, terms, purpose, actor)
+        return self._open_all(names, terms, exist_ok, purpose, actor)
 
     def create_stream(
         self,
@@ -429,7 +437,9 @@ class Ledger:
     ) -> None:
         self.disconnect()
 
-    def _open_all(self, names: list[str], terms: Terms, purpose: str, actor: str) -> list[Budget]:
+    def _open_all(
+        self, names: list[str], terms: Terms, exist_ok: bool, purpose: str, actor: str
+    ) -> list[Budget]:
         for name in names:
             identifier("name", name)
         note = (named(actor), text("purpose", purpose))
@@ -438,12 +448,15 @@ class Ledger:
 
         def work(transaction: Transaction, kept: Kept) -> None:
             for name in names:
-                time = book.utc(self._desk.clock)
-                book.open_budget(transaction, name, account, time, *note)
+                if not (exist_ok and book.stands(transaction, name, terms)):
+                    time = book.utc(self._desk.clock)
+                    book.open_budget(transaction, name, account, time, *note)
 
         try:
             self._desk.transact(work)
         except UniqueViolation:
+            if exist_ok:  # someone made it just now
+                return self._open_all(names, terms, exist_ok, purpose, actor)
             raise BudgetExists(
                 f"name must be new in this ledger, got {', '.join(map(repr, names[:3]))}; "
                 "budgets are never deleted, so choose another or use the one that is there"

@@ -42,6 +42,7 @@ class Terms(Ask):
     menu: Annotated[list[Plain], Field(max_length=50)] | None = None
     plan: tuple[Plain, Count] | None = None
     neighbours: str = str(Neighbours.ADD_REMOVE_RECORD)
+    exist_ok: bool = Field(False, description="Leave those on these terms as they are.")
     purpose: Purpose = ""
 
     def terms(self) -> dict[str, Any]:
