@@ -49,6 +49,9 @@ def compare(
 ) -> None:
     """Compare epsilon under published rules, ours and the exact limit.
 
+    PLD, the privacy loss distribution, is exact for what was fixed beforehand. Stacked filters open
+    one small filter after another and count them. "no bound": the rule knows pure epsilons only.
+
     \b
     Example:
       dosimeter compare --delta 1e-6 --noise-multiplier 30 --steps 100 --no-menu
