@@ -14,12 +14,10 @@ import matplotlib
 from matplotlib.figure import Figure
 
 import dosimeter as dm
+from dosimeter.palette import GRID, INK, QUIET, RUNS, WARN, of_rule
 
 PICTURE = pathlib.Path(__file__).parent.parent / "docs" / "images" / "burn-down.svg"
-BLUE, ORANGE, RED, INK, QUIET, GRID = (
-    "#1f66b5", "#c2500a", "#a4320b", "#1c2128", "#59626e", "#e6e8ec",
-)  # fmt: skip
-"""The colours of the report."""
+BLUE, ORANGE = of_rule("filter"), RUNS[1]
 
 QUERIES = [20.0] * 4 + [10.0] * 2 + [5.0] * 2 + [20.0] * 3 + [5.0] * 2 + [10.0] * 4 + [20.0] * 4
 """The noise of each query, as an analyst came to choose it."""
@@ -52,9 +50,9 @@ def draw(path: pathlib.Path) -> None:
     axes.text(0, 102, "the limit, ε = 2", color=QUIET, va="bottom")
     axes.text(4.2, epsilon[4] + 5, "ε spent", color=BLUE, va="bottom", ha="right")
     axes.text(7.6, share[7] - 6, "used up, by the filter's own measure", color=ORANGE, va="top")
-    axes.plot(refused, [100] * len(refused), "x", color=RED, markersize=7, clip_on=False)
+    axes.plot(refused, [100] * len(refused), "x", color=WARN, markersize=7, clip_on=False)
     if refused:
-        axes.text(refused[0], 90, "refused", color=RED, va="top", ha="left")
+        axes.text(refused[0], 90, "refused", color=WARN, va="top", ha="left")
     axes.set(xlim=(0, len(QUERIES)), ylim=(0, 112), yticks=range(0, 101, 25))
     axes.set_xticks(range(0, len(QUERIES) + 1, 5))
     axes.set_xlabel("queries asked, each chosen after seeing the answers before it", color=INK)

@@ -19,12 +19,13 @@ from matplotlib.patches import Polygon, Rectangle
 import dosimeter as dm
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
 from dosimeter.attack import Shape, examples, play, strongest
+from dosimeter.palette import QUIET, dress, of_rule
 from dosimeter.rdp import Orders
 
 PICTURE = pathlib.Path(__file__).parent.parent / "docs" / "curve-rule.svg"
 EPSILON, DELTA, ORDERS = examples.EPSILON, examples.DELTA, examples.ORDERS
-RED, GREEN, GREY = "#b5392b", "#1d6f52", "#6b717a"
-PINK, MINT = "#f8dcd8", "#cfe8dc"
+UNSOUND, FILTER, GREY = of_rule("some order within budget"), of_rule("filter"), QUIET
+REDDISH, BLUISH = "#f6ddd4", "#d3e3f5"
 
 
 def ours() -> dm.Filter:
@@ -69,18 +70,18 @@ def regions(axes: matplotlib.axes.Axes) -> None:
     zero = Conversion.TIGHT.epsilon(np.array(ORDERS), np.zeros(2), DELTA)
     first, second = EPSILON - zero
     (left, right), (bottom, top) = (1.0, 2.95), (2.3, 3.45)
-    axes.add_patch(Rectangle((0, 0), first, 9, color=PINK, linewidth=0))
-    axes.add_patch(Rectangle((0, 0), 9, second, color=PINK, linewidth=0))
+    axes.add_patch(Rectangle((0, 0), first, 9, color=REDDISH, linewidth=0))
+    axes.add_patch(Rectangle((0, 0), 9, second, color=REDDISH, linewidth=0))
     x = np.linspace(left, second, 150)
     edge = border(x)
-    axes.fill_between(x, 0, edge, color=MINT, linewidth=0)
-    axes.plot(x, edge, color=GREEN, linewidth=2.2)
-    axes.plot([first, first, right], [top, second, second], color=RED, linewidth=1.6)
+    axes.fill_between(x, 0, edge, color=BLUISH, linewidth=0)
+    axes.plot(x, edge, color=FILTER, linewidth=2.2)
+    axes.plot([first, first, right], [top, second, second], color=UNSOUND, linewidth=1.6)
     axes.add_patch(Polygon([(0, 0), (9, 9), (9, 0)], color="white", linewidth=0))
     axes.plot([0, right], [0, right], color=GREY, linewidth=0.8)
     axes.text(2.5, 2.36, "no Rényi curve\nlies here", color=GREY, fontsize=9)
-    axes.text(1.05, 2.36, "our filter admits", color=GREEN, fontsize=9)
-    axes.text(2.0, 3.2, "the curve rule refuses\nonly here: past both", color=RED, fontsize=9)
+    axes.text(1.05, 2.36, "our filter admits", color=FILTER, fontsize=9)
+    axes.text(2.0, 3.2, "the curve rule refuses\nonly here: past both", color=UNSOUND, fontsize=9)
     for (answer, spent), shift in zip(paths().items(), ((-8, 8), (8, 2)), strict=True):
         axes.plot(*spent, "o", color="black", markersize=6)
         axes.annotate(f"after “{answer}”", spent, shift, textcoords="offset points", fontsize=9)
@@ -97,12 +98,14 @@ def reached(axes: matplotlib.axes.Axes) -> None:
         "order 32 alone": lambda: FixedOrderFilter(EPSILON, DELTA, order=32.0),
         "our filter": ours,
     }
+    alone = of_rule("filter at order")
+    colours = dict(zip(rules, (UNSOUND, alone, alone, FILTER), strict=True))
     searched, _ = strongest(ours, EPSILON, Shape(stages=1, outcomes=2), tries=60, restarts=1)
     known = [step for step in (examples.TIGHT_CONVERSION, searched) if step is not None]
     for place, (name, rule) in enumerate(reversed(rules.items())):
         share = max(play(step, rule, EPSILON).hockey_stick for step in known) / DELTA
-        axes.barh(place, share, height=0.6, color=RED if share > 1 else GREEN, alpha=0.9)
-        axes.text(share + 0.04, place, f"{share:.4f}", va="center", fontsize=9)
+        axes.barh(place, share, height=0.6, color=colours[name], alpha=0.9)
+        axes.text(max(share, 1) + 0.04, place, f"{share:.4f}", va="center", fontsize=9)
         axes.text(-0.05, place, name, va="center", ha="right", fontsize=9)
     axes.axvline(1, ymax=0.93, color="black", linewidth=1)
     axes.text(1, 3.68, "claimed", ha="center", fontsize=9)
@@ -119,7 +122,8 @@ def main(picture: pathlib.Path = PICTURE) -> None:
     regions(left)
     reached(right)
     for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
+        dress(axes, grid="x")
+        axes.grid(visible=False)
     figure.savefig(picture, metadata={"Date": None})
 
 

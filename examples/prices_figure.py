@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 import dosimeter as dm
 from dosimeter.accounting.priced.items import Direction
 from dosimeter.accounting.priced.menu import Losses, lattice_level, make_menu
+from dosimeter.palette import dress, of_rule
 
 RATE, EPSILON, DELTA = 512 / 50000, 7.096, 0.9e-6
 NOISES = [1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0]
@@ -25,7 +26,7 @@ def main() -> None:
     figure = Figure(figsize=(9.2, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     loss = table.losses_above + EPSILON
-    shades = ("#bcd9ea", "#7fb3d5", "#2e86c1", "#0b3c5d")
+    shades = ("#a9d5da", "#5aa9b3", of_rule("filter with a menu"), "#04383e")
     for part, shade in zip((0, 0.1, 0.4, 1), shades, strict=True):
         quanta = round(part * menu.quanta)
         left.semilogy(loss, table.level(quanta).clip(1e-30), color=shade, linewidth=2)
@@ -40,15 +41,15 @@ def main() -> None:
     left.set_ylabel("V: what the adversary can still reach")
     left.legend(frameon=False, fontsize=8.5, loc="upper left")
     per_quantum = [item.steps / item.price for item in menu.items]
-    right.plot(NOISES, per_quantum, "o-", color="#0b6e4f")
+    right.plot(NOISES, per_quantum, "o-", color=of_rule("filter with a menu"))
     for noise, steps in zip(NOISES, per_quantum, strict=True):
         right.annotate(
-            f"{steps:.0f}", (noise, steps), (0, 6), textcoords="offset points", ha="center"
+            f"{steps:.0f}", (noise, steps), (-5, 4), textcoords="offset points", ha="right"
         )
     right.set(xlabel="noise multiplier", ylabel="steps for one quantum")
-    right.set_ylim(0, 1.1 * max(per_quantum))
+    right.set(xlim=(0.88, 2.04), ylim=(0, 1.1 * max(per_quantum)))
     for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
+        dress(axes)
     figure.savefig(PAGE, dpi=160)
     print(f"{menu.quanta} quanta; written to {PAGE.name}")
 

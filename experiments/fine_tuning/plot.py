@@ -11,7 +11,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.colors import LinearSegmentedColormap
 
+from dosimeter.palette import INK, RUNS, dress
 from experiments.record import load, save_figure
 
 FOLDER = pathlib.Path(__file__).parent
@@ -24,11 +26,12 @@ def label(arm: str) -> str:
 
 
 def colours(arms: list[str]) -> dict[str, Any]:
-    """Orange for the policy, and from dark to light for more constant noise."""
+    """The policy as the report has it, and fixed noise from dark to light for more of it."""
     constants = [arm for arm in arms if arm != ADAPTIVE]
-    scale = matplotlib.colormaps["viridis"]
-    shades = {arm: scale(i / len(constants)) for i, arm in enumerate(constants)}
-    return {ADAPTIVE: "tab:orange"} | shades
+    ends = ["#0b2d54", RUNS[0], "#a9cdf2"]
+    scale = LinearSegmentedColormap.from_list("fixed noise", ends)
+    shades = {arm: scale(i / (len(constants) - 1)) for i, arm in enumerate(constants)}
+    return {ADAPTIVE: RUNS[1]} | shades
 
 
 def means(runs: list[dict[str, Any]], *path: str) -> list[float]:
@@ -49,24 +52,26 @@ def draw_accuracy(axes: Any, runs: dict[str, Any], shades: dict[str, Any]) -> No
         x, y = means(runs[arm], "epsilon", "ours"), means(runs[arm], "accuracy")
         axes.plot(x, [100 * value for value in y], color=colour, label=label(arm), **front)
     axes.set(xlabel="ε if one stops here, δ = 1e-6", ylabel="test accuracy, %", xlim=(0, None))
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, fontsize=8.5, loc="lower right", labelcolor=INK)
+    dress(axes)
 
 
 def draw_targets(axes: Any, summary: dict[str, Any], shades: dict[str, Any]) -> None:
     """The epsilon at which each arm first met each target: mean, least and most of the seeds."""
     targets = [key for key in summary[ADAPTIVE]["stopped at"] if key[0].isdigit()]
     width = 0.8 / len(shades)
-    for i, (arm, colour) in enumerate(shades.items()):
-        for place, target in enumerate(targets):
-            stop = summary[arm]["stopped at"][target]
-            if stop["reached"] < stop["runs"]:
-                continue
-            mean, least, most = stop["ours"]
-            x = place + (i - (len(shades) - 1) / 2) * width
-            axes.bar(x, mean, 0.9 * width, color=colour)
-            axes.plot([x, x], [least, most], color="black", linewidth=0.8)
+    for place, target in enumerate(targets):
+        stops = {arm: summary[arm]["stopped at"][target] for arm in shades}
+        met = [arm for arm, stop in stops.items() if stop["reached"] == stop["runs"]]
+        for i, arm in enumerate(met):
+            mean, least, most = stops[arm]["ours"]
+            x = place + (i - (len(met) - 1) / 2) * width  # around the tick, however many there are
+            axes.bar(x, mean, 0.9 * width, color=shades[arm])
+            axes.plot([x, x], [least, most], color=INK, linewidth=1)
     axes.set_xticks(range(len(targets)), [f"{100 * float(target):g} %" for target in targets])
     axes.set(xlabel="accuracy to stop at", ylabel="ε where it is first met")
+    axes.set_xlim(-0.55, len(targets) - 0.45)
+    dress(axes)
 
 
 def main() -> None:

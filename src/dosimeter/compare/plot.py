@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture of a comparison (extra: plot): PNG, SVG or PDF.
 
-Ours are drawn thick, the exact limit black, what holds only for a schedule fixed beforehand
-dashed and what does not hold dotted. Labels stand at the ends of the lines, apart from each
-other, so that the picture needs no legend box and survives black-and-white print.
+Every rule has its own colour. Ours are drawn thick, the exact limit black, what holds only for a
+schedule fixed beforehand dashed and what does not hold dotted. Labels stand at the ends of the
+lines, apart from each other, so that the picture needs no legend box and survives black-and-white
+print.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dosimeter.accounting.classic import Validity
 from dosimeter.compare.comparison import Comparison, Line
+from dosimeter.palette import dress, of_rule
 from dosimeter.rounding import at_most
 
 if TYPE_CHECKING:
@@ -34,8 +36,6 @@ _MARKS = {
     Validity.UNSOUND: "unsound",
 }
 _TIMES = "\N{MULTIPLICATION SIGN}"
-_OURS = ("#0b6e4f", "#1f78b4", "#7a5195", "#3fa34d")
-_OTHERS = ("#c1440e", "#b8860b", "#7d8ca3", "#d01c8b", "#8b5a2b", "#5b5b5b", "#6b8e23")
 
 
 def save_plot(comparison: Comparison, path: str | pathlib.Path) -> None:
@@ -57,7 +57,7 @@ def draw(comparison: Comparison) -> Figure:
     figure = Figure(figsize=(9.0, 4.4), layout="constrained")
     axes = figure.add_subplot()
     shown = [line for line in comparison.lines if math.isfinite(line.last)]
-    colours = {line.name: _colour(line, shown) for line in shown}
+    colours = {line.name: of_rule(line.name) for line in shown}
     for line in shown:
         asked = [not math.isnan(value) for value in line.epsilons]
         single = sum(asked) == 1
@@ -77,8 +77,7 @@ def draw(comparison: Comparison) -> Figure:
     axes.set_xlabel("steps")
     axes.set_ylabel(f"ε at δ = {_power(comparison.delta)}")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="0.92", linewidth=0.8)
+    dress(axes)
     _label(axes, shown, colours, comparison, top)
     return figure
 
@@ -87,14 +86,6 @@ def _power(delta: float) -> str:
     """A delta as it is written by hand, if it is a power of ten."""
     exponent = round(math.log10(delta))
     return f"$10^{{{exponent}}}$" if f"{delta:.3g}" == f"{10.0**exponent:.3g}" else f"{delta:.3g}"
-
-
-def _colour(line: Line, shown: list[Line]) -> str:
-    if line is shown[0]:
-        return "black"
-    same = [other for other in shown[1:] if other.ours == line.ours]
-    colours = _OURS if line.ours else _OTHERS
-    return colours[same.index(line) % len(colours)]
 
 
 def _label(
