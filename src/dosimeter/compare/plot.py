@@ -35,6 +35,8 @@ _MARKS = {
     Validity.FIXED: "fixed beforehand",
     Validity.UNSOUND: "unsound",
 }
+_STEPPED = ("Lécuyer's odometer", "stacked filters")
+"""Rules whose readings leap; between two moments they are drawn at the later one."""
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
 
@@ -68,6 +70,7 @@ def draw(comparison: Comparison) -> Figure:
             linestyle="none" if single else _STYLES[line.validity],
             marker="D" if single else None,
             markersize=6,
+            drawstyle="steps-pre" if line.name in _STEPPED else "default",
             linewidth=2.4 if line.ours else 1.4,
             zorder=3 if line.ours else 2,
         )
