@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,38 @@ def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
         ledger.create("b", epsilon=1.0, delta=1e-6)
         for path in tmp_path.iterdir():
             assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_what_is_there_on_the_same_terms_is_used_as_it_stands(
+    open_ledger: Callable[..., Ledger],
+) -> None:
+    ledger = open_ledger()
+    ledger.create("a", 1.0, 1e-6, exist_ok=True).spend(dm.Gaussian(20))
+    spent = ledger["a"].statement()
+    again = open_ledger().create("a", 1.0, 1e-6, exist_ok=True, purpose="other words")
+    assert again.statement() == spent
+    ledger["a"].close()
+    assert ledger.create("a", 1.0, 1e-6, exist_ok=True).closed
+    for other in (
+        lambda: ledger.create("a", 1.0, 1e-7, exist_ok=True),
+        lambda: ledger.create("a", 2.0, 1e-6, exist_ok=True),
+        lambda: ledger.create_odometer("a", 1e-6, exist_ok=True),
+        lambda: ledger.create("a", 1.0, 1e-6),
+    ):
+        with pytest.raises(BudgetExists):
+            other()
+    ledger.create_blocks("b", ["1", "2"], 1.0, 1e-6)
+    ledger["b/1"].spend(dm.Gaussian(20))
+    ledger.create_blocks("b", ["1", "2", "3"], 1.0, 1e-6, exist_ok=True)
+    assert [budget.statement().entries for budget in ledger.blocks("b")] == [2, 1, 1]
+    with pytest.raises(BudgetExists, match="other"):
+        ledger.create_blocks("b", ["4", "1"], 2.0, 1e-6, exist_ok=True)
+    assert "b/4" not in ledger  # all of them or none
+
+
+def test_many_make_the_same_budget_at_once(open_ledger: Callable[..., Ledger]) -> None:
+    clients = [open_ledger() for _ in range(6)]
+    with ThreadPoolExecutor(len(clients)) as pool:
+        made = pool.map(lambda one: one.create("a", 1.0, 1e-6, exist_ok=True).name, clients)
+        assert list(made) == ["a"] * len(clients)
+    assert len(clients[0]["a"].history()) == 1
