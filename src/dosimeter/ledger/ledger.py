@@ -131,7 +131,7 @@ class Ledger:
             menu=menu,
             neighbours=neighbours,
         )
-        return self._open_all([name], terms, exist_ok, purpose, actor)[0]
+        return self._open_all([name], terms, purpose, actor, exist_ok=exist_ok)[0]
 
     def create_odometer(
         self,
@@ -162,7 +162,7 @@ class Ledger:
             plan=plan,
             neighbours=neighbours,
         )
-        return self._open_all([name], terms, exist_ok, purpose, actor)[0]
+        return self._open_all([name], terms, purpose, actor, exist_ok=exist_ok)[0]
 
     def create_blocks(
         self,
@@ -198,7 +198,7 @@ class Ledger:
             neighbours=neighbours,
         )
         names = [f"{prefix}/{label}" for label in labels]
-        return self._open_all(names, terms, exist_ok, purpose, actor)
+        return self._open_all(names, terms, purpose, actor, exist_ok=exist_ok)
 
     def create_stream(
         self,
@@ -438,7 +438,7 @@ class Ledger:
         self.disconnect()
 
     def _open_all(
-        self, names: list[str], terms: Terms, exist_ok: bool, purpose: str, actor: str
+        self, names: list[str], terms: Terms, purpose: str, actor: str, *, exist_ok: bool = False
     ) -> list[Budget]:
         for name in names:
             identifier("name", name)
@@ -456,7 +456,7 @@ class Ledger:
             self._desk.transact(work)
         except UniqueViolation:
             if exist_ok:  # someone made it just now
-                return self._open_all(names, terms, exist_ok, purpose, actor)
+                return self._open_all(names, terms, purpose, actor, exist_ok=exist_ok)
             raise BudgetExists(
                 f"name must be new in this ledger, got {', '.join(map(repr, names[:3]))}; "
                 "budgets are never deleted, so choose another or use the one that is there"
