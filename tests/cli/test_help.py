@@ -107,6 +107,7 @@ def folder(path, tmp_path, monkeypatch):
         lines += [
             "create patients --epsilon 3 --delta 1e-6",
             "create clicks --odometer --delta 1e-6",
+            "create visits --epsilon 1 --delta 1e-6 --block 2026-01 --block 2026-02",
         ]
     if path == ("budget", "import"):
         lines.append("export patients --move other.db -o patients.jsonl")

@@ -66,8 +66,8 @@ def test_any_deeds_of_two_clients(deeds: list[tuple[str, int, dm.Cost, int]]) ->
                 assert copied[: len(lines) - 1] == lines[:-1]
 
 
-MENU = [dm.Gaussian(8), dm.SampledGaussian(0.01, 1.0)]
-"""A Laplace query is off this menu, so it ends it."""
+MENU = [dm.Gaussian(8), dm.Laplace(9)]
+"""A sampled step is off this menu, so it ends it; one of whole records is priced at once."""
 
 
 @given(deeds=deeds)

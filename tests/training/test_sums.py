@@ -53,7 +53,7 @@ ROADS = {
 def farthest(total, records):
     """The most that an odd record adds to the bound, and to what it should be."""
     most, off = 0.0, 0.0
-    for seed in range(9):
+    for seed in range(6):  # three kinds of rows, and an odd record on either side
         torch.manual_seed(seed)
         direction = torch.rand(16) + 0.1
         rows = (direction / direction.norm()).expand(records, -1).clone()

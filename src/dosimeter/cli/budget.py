@@ -148,7 +148,7 @@ def list_budgets(
 
 @app.command(cls=Command)
 def show(name: Name, block: Block = None, db: Db = DEFAULT_DB, as_json: Json = False) -> None:
-    """Show one budget and what it affords, or the blocks of a group.
+    """Show a budget and what it affords, or blocks of a group.
 
     \b
     Example:
@@ -234,7 +234,7 @@ def close(
     actor: Actor = "",
     db: Db = DEFAULT_DB,
 ) -> None:
-    """Stop a budget, or blocks of a group, for good; they stay readable.
+    """Stop a budget, or blocks, for good; they stay readable.
 
     \b
     Example:

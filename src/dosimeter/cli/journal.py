@@ -43,7 +43,7 @@ def history(
     db: Db = DEFAULT_DB,
     as_json: Json = False,
 ) -> None:
-    """Show the last lines of a journal, or of those of a group of blocks.
+    """Show the last lines of a journal, or those of a group.
 
     Spends by one person for one purpose, such as the steps of a training run, are one line, which
     an .html page unfolds. A .csv, --json and --each have a line for each entry.
@@ -292,7 +292,9 @@ def export(
     ] = None,
     db: Db = DEFAULT_DB,
 ) -> None:
-    """Write a journal, or those of a group one after another, as lines of JSON.
+    """Write the journal of a budget, or of a group, as JSON.
+
+    One line for each entry, and a last one that counts them; journals follow one another.
 
     \b
     Example:
@@ -322,7 +324,7 @@ def import_budget(
     source: Annotated[Path, typer.Argument(help="A file that export wrote, or - for input.")],
     db: Db = DEFAULT_DB,
 ) -> None:
-    """Add the budgets of an export, each after replaying every line of it.
+    """Add budgets from an export, after replaying every line.
 
     \b
     Example:

@@ -36,7 +36,7 @@ def plan(
     db: Db = DEFAULT_DB,
     as_json: Json = False,
 ) -> None:
-    """Count the steps that what is left affords, or find their noise.
+    """Count the steps that are left, or find their noise.
 
     Nothing is spent, and others may spend before you do. What fits into all blocks of a group is
     what fits into the one that has least left.

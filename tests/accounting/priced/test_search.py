@@ -22,19 +22,23 @@ def none_passes_delta(size, seeds, *, turns=24):
     assert made >= len(seeds) // 2
 
 
-@pytest.mark.parametrize(
-    "first", [0, 10, 20, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 40))]
-)
+def from_seeds(*first, slow=()):
+    """Ten seeds from each of these on; from those that are slow, with the slow tests."""
+    marked = [pytest.param(n, marks=pytest.mark.slow) for n in slow]
+    return pytest.mark.parametrize("first", [*first, *marked])
+
+
+@from_seeds(0, slow=(10, 20, 30, 40))
 def test_no_player_reaches_more_than_v_at_random_prices(first):
     none_passes_delta("priced", range(first, first + 10))
 
 
-@pytest.mark.parametrize("first", range(0, 50, 10))
+@from_seeds(0, 10, slow=(20, 30, 40))
 def test_no_adversary_passes_the_delta_of_a_random_gate(first):
     none_passes_delta("small", range(first, first + 10))
 
 
-@pytest.mark.parametrize("first", [0, 10])
+@from_seeds(0, slow=(10,))
 def test_nor_of_one_that_was_not_confirmed_a_second_time(first, monkeypatch, tmp_path):
     """The builder must be right by itself, or the second computation is the only one."""
     monkeypatch.setenv("DOSIMETER_CACHE", str(tmp_path))
