@@ -35,17 +35,25 @@ def results() -> list[Result]:
         os.chmod(folder, 0o755)
         for store, url in {"sqlite": f"sqlite:///{folder}/l.db", "postgresql": server}.items():
             for clients in (8, 16):
+                _tell(f"{store}: {clients} clients spend from one budget")
                 rate = hot(url, clients)
                 name = f"{store}: one hot budget, {clients} clients"
                 rows.append(Result.at_least(name, rate, _HOT[store], "times the rate by hand"))
+            _tell(f"{store}: {BLOCKS:,} of {BUDGETS:,} blocks")
             several, listed = blocks(url)
             name = f"{store}: spend in {BLOCKS:,} of {BUDGETS:,} blocks"
             rows.append(Result.at_most(name, several, 10.0, "times by hand"))
             name = f"{store}: list {BUDGETS:,} budgets"
             rows.append(Result.at_most(name, listed, 1.0, "s"))
+        _tell(f"a journal of {ENTRIES:,} entries")
         rows += _long_journal(folder)
+        _tell("start-up")
         rows.append(Result.at_most("dosimeter budget show", start_up(folder), 0.4, "s of CPU"))
     return rows
+
+
+def _tell(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
 
 
 def hot(url: str, clients: int, number: int = 50, repeats: int = 5) -> float:

@@ -117,7 +117,7 @@ class Transaction:
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """Runs SQL of the store's own, without values."""
         try:
-            self._cursor.execute(text)
+            self._store.execute(self._cursor, text, ())
         except self._store.errors as error:
             raise self._failure(error) from error
         return self._fetched() if self._cursor.description else []
@@ -137,7 +137,7 @@ class Transaction:
 
     def _execute(self, statement: str, values: Values) -> None:
         try:
-            self._cursor.execute(self._store.statements[statement], values)
+            self._store.execute(self._cursor, self._store.statements[statement], values)
         except self._store.errors as error:
             # What is a transaction of its own is committed as it is run.
             alone = self._begin is None and statement == "record"
@@ -307,6 +307,10 @@ class Store(ABC):
     def _place(self) -> object:
         """What a new connection would lead to, where that can change; None where it cannot."""
         return None
+
+    def execute(self, cursor: Any, text: str, values: Values) -> None:
+        """Runs a statement; a driver that does not wait for locks is asked again."""
+        cursor.execute(text, values)
 
     def undo(self, link: Link) -> None:
         """Rolls back what is open on a connection."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -17,12 +18,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dosimeter.ledger.stores.base import Store, Transaction, UniqueViolation, _one_line
+from dosimeter.ledger.stores.base import (
+    Store,
+    Transaction,
+    UniqueViolation,
+    Values,
+    _one_line,
+)
 from dosimeter.ledger.stores.errors import LedgerBusy, LedgerError, LedgerUnavailable
 from dosimeter.ledger.stores.url import Place, not_a_file
 
 _WRITE_LOCK = 120
 """The byte of the -shm file whose lock SQLite's writers hold (its file format, section 2.3.1)."""
+
+_PRIMARY = 0xFF
+"""The bits of an error's code that say what it is; the others say why."""
+
+_SHORTEST, _LONGEST = 0.0002, 0.05
+"""Seconds between two looks at a lock."""
+_dice = random.Random()
 
 _REASONS = {
     "SQLITE_FULL": "the disk is full; nothing was recorded",
@@ -55,7 +69,7 @@ class SqliteStore(Store):
         """A new connection, on which a commit waits for the disk."""
         connection = sqlite3.connect(
             self._target.target,
-            timeout=self._timeout,
+            timeout=0.0,  # see `execute`
             isolation_level=None,
             check_same_thread=False,  # one thread after another
             uri=self._target.uri,
@@ -64,6 +78,28 @@ class SqliteStore(Store):
         # A text that was edited into none is found by its hash, and not by an error of the driver.
         connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
         return connection
+
+    def execute(self, cursor: Any, text: str, values: Values) -> None:
+        """Runs a statement once the lock that it needs is free.
+
+        SQLite itself asks again after up to a tenth of a second, whatever it waits for: where many
+        spend from one file, everybody sleeps while nobody holds the lock. Here a wait is
+        longer than it need be by about an eighth.
+        """
+        began = 0.0
+        while True:
+            try:
+                cursor.execute(text, values)
+                return
+            except sqlite3.OperationalError as error:
+                waited = time.monotonic() - began if began else 0.0
+                busy = error.sqlite_errorcode & _PRIMARY == sqlite3.SQLITE_BUSY
+                if not busy or waited >= self._timeout:
+                    raise
+            began = began or time.monotonic()
+            # Nobody is to come always at the same time as somebody else.
+            pause = min(max(waited / 8, _SHORTEST), _LONGEST) * _dice.uniform(0.5, 1.5)
+            time.sleep(min(pause, max(self._timeout - waited, _SHORTEST)))
 
     def several(self, values: Sequence[object]) -> object:
         """Several values as one value of a statement: a list of JSON."""
