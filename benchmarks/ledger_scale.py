@@ -136,7 +136,8 @@ def fill(ledger: Ledger, name: str, entries: int) -> None:
         lines = []
         for _ in range(entries):
             account = account.after(COST)
-            step = book.step(balance, account, time="2026-01-01T00:00:00.000000+00:00", **values)
+            at = book.position(account)
+            step = book.step(balance, at, time="2026-01-01T00:00:00.000000+00:00", **values)
             balance = step.after
             lines.append(book.Line(balance.sequence, None, None, balance.head, step.body))
         book.Step(first, balance, step.entry, step.body).record(transaction)

@@ -294,3 +294,44 @@ class TestSeveralAtOnce:
         with pytest.raises(ValueError, match="costs must"):
             ledger.spend_all({})
         assert raw.everything(url) == before
+
+
+COST = dm.Gaussian(30)
+
+
+def test_blocks_that_stand_alike_and_apart_are_spent_from_together(
+    open_ledger: Callable[..., Ledger],
+) -> None:
+    """Each goes on from where it stands, for a client that knows them and for one that does not."""
+    ledger = open_ledger()
+    blocks = ledger.create_blocks("day", map(str, range(6)), epsilon=3.0, delta=1e-6)
+    odometer = ledger.create_odometer("all", delta=1e-6)
+    before = [0, 0, 1, 2, 2, 5]
+    for block, count in zip(blocks, before, strict=True):
+        for _ in range(count):
+            block.spend(COST)
+    costs = {block.name: COST for block in blocks} | {"all": COST}
+    for number, client in enumerate([ledger, open_ledger(), open_ledger()], 1):
+        receipts = client.spend_all(costs, key=f"k{number}")
+        for block, count in zip(blocks, before, strict=True):
+            twin = dm.Filter(3.0, 1e-6)
+            twin.spend(COST, count + number)
+            assert receipts[block.name].epsilon == pytest.approx(twin.epsilon, rel=1e-6)
+        reading = dm.Odometer(1e-6)
+        reading.spend(COST, number)
+        assert odometer.epsilon == pytest.approx(reading.epsilon, rel=1e-6)
+    assert all(ledger.verify(name).ok for name in costs)
+
+
+def test_clients_in_turn_go_on_from_each_other(open_ledger: Callable[..., Ledger]) -> None:
+    """Whoever finds that others spend looks first, takes the lock first, and forgets it again."""
+    first, second = open_ledger(), open_ledger()
+    first.create("b", epsilon=3.0, delta=1e-6)
+    sequences = [client["b"].spend(COST).sequence for _ in range(6) for client in (first, second)]
+    sequences += [first["b"].spend(COST).sequence for _ in range(3)]
+    assert sequences == list(range(1, 16))
+    twin = dm.Filter(3.0, 1e-6)
+    twin.spend(COST, 15)
+    assert first["b"].epsilon == pytest.approx(twin.epsilon, rel=1e-6)
+    assert first["b"].affordable(COST) == second["b"].affordable(COST) == twin.affordable(COST)
+    assert first.verify("b").ok

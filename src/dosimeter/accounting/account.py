@@ -113,6 +113,8 @@ class Account:
         """Epsilon spent so far, rounded up; it never falls and never passes the limit."""
         # Whatever was admitted is certified to be within the limit, and more finely than
         # the last digits of a fresh solve.
+        if len(self.potentials) == 1:
+            return min(self.terms.limit, self.potentials[0].reading)
         return min(self.terms.limit, *(potential.reading for potential in self.potentials))
 
     @property

@@ -155,10 +155,13 @@ class Sums:
 
 
 def read_all(several: Iterable[Sums]) -> None:
-    """Works out the readings of many sums under one mixture at once: each is there when asked."""
-    unread = [sums for sums in dict.fromkeys(several) if sums._epsilon is None]
-    if unread:
+    """Works out the readings of many sums at once: each is there when it is asked for."""
+    groups: dict[Mixture, list[Sums]] = {}
+    for sums in dict.fromkeys(several):
+        if sums._epsilon is None:
+            groups.setdefault(sums.mixture, []).append(sums)
+    for mixture, unread in groups.items():
         rows = np.array([sums.tally.rdp for sums in unread])
-        for sums, mixed in zip(unread, unread[0].mixture.epsilons(rows).tolist(), strict=True):
+        for sums, mixed in zip(unread, mixture.epsilons(rows).tolist(), strict=True):
             if mixed >= 0:
                 sums._epsilon = max(sums._floor, min(mixed, sums.tally.pure_epsilon))

@@ -279,7 +279,7 @@ def open_budget(
     key, body = terms_row(account.terms)
     note = {"parameters": account.terms.plain(), "actor": actor, "purpose": purpose, "time": time}
     before = Balance(0, name, key, -1, "", 0.0, "", 0, "")
-    made = step(before, account, kind=Kind.OPEN, **note)
+    made = step(before, position(account), kind=Kind.OPEN, **note)
     after = insert(transaction, made.after, body)
     write(transaction, after, [Line(0, None, None, after.head, made.body)])
     return after
@@ -326,14 +326,26 @@ class Step(NamedTuple):
         return (place, entry.key, entry.reference, self.after.head, self.body)
 
 
-def step(balance: Balance, account: Account, *, kind: Kind, **values: Any) -> Step:
-    """The move of a balance to where `account` stands, with the entry that says why.
+class Position(NamedTuple):
+    """Where an account stands, as a balance has it."""
+
+    epsilon: float
+    sums: str
+
+
+def position(account: Account) -> Position:
+    """Where an account stands, written down."""
+    return Position(account.epsilon, write_position(account))
+
+
+def step(balance: Balance, position: Position, *, kind: Kind, **values: Any) -> Step:
+    """The move of a balance to a position, with the entry that says why.
 
     The entry carries the checksum of the balance that it leads to.
     """
     id, name, parameters = balance.id, balance.name, balance.parameters
     sequence = balance.sequence + 1
-    epsilon, sums = account.epsilon, write_position(account)
+    epsilon, sums = position
     closed = int(kind in (Kind.CLOSE, Kind.MOVE))
     checksum = _checksum(name, parameters, sequence, epsilon, sums, closed)
     previous = balance.head or START
@@ -350,7 +362,7 @@ def append(
     transaction: Transaction, balance: Balance, account: Account, **values: Any
 ) -> tuple[Balance, Entry]:
     """Moves a locked balance to where `account` stands and writes the entry that says why."""
-    made = step(balance, account, **values)
+    made = step(balance, position(account), **values)
     record(transaction, [made])
     return made.after, made.entry
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from dosimeter.accounting import Account
+from dosimeter.accounting.sums import read_all
 from dosimeter.accounting.tally import charge
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book
@@ -97,20 +98,22 @@ class Desk:
     def _steps(
         self, transaction: Transaction, balances: list[Balance], request: Request, kept: Kept
     ) -> list[Step]:
-        """What a spend does to locked balances."""
-        steps: list[Step] = []
-        # Blocks that stand at the same place go on together.
+        """What a spend does to locked balances; those that stand alike go on together."""
         after: dict[tuple[str, str, Cost], Account] = {}
-        time = book.utc(self.clock)
         for balance in balances:
             cost = request.costs[balance.name]
             at = (balance.parameters, balance.sums, cost)
             if at not in after or balance.closed:
                 after[at] = self._spent(transaction, balance, cost, request.count)
-            account = after[at]
-            made = book.step(balance, account, time=time, **request.values(balance.name))
-            steps.append(made)
-            kept.append((made.after, account))
+        if len(after) > 1:
+            read_all(account.sums for account in after.values())
+        positions = {at: book.position(account) for at, account in after.items()}
+        steps, time = [], book.utc(self.clock)
+        for balance in balances:
+            at = (balance.parameters, balance.sums, request.costs[balance.name])
+            values = request.values(balance.name)
+            steps.append(book.step(balance, positions[at], time=time, **values))
+            kept.append((steps[-1].after, after[at]))
         return steps
 
     def _note_refusal(self, request: Request, name: str) -> None:
@@ -183,7 +186,8 @@ class Desk:
             account = before.after(cost, request.count)
         except BudgetExceeded:
             return None
-        made = book.step(balance, account, time=book.utc(self.clock), **request.values(name))
+        time = book.utc(self.clock)
+        made = book.step(balance, book.position(account), time=time, **request.values(name))
         try:
             recorded = self.transact(lambda transaction, _: made.record(transaction), self._alone)
         except UniqueViolation:  # the key is known

@@ -117,7 +117,7 @@ class Transaction:
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """Runs SQL of the store's own, without values."""
         try:
-            self._store.execute(self._cursor, text, ())
+            self._store.execute(self._cursor, text, None)
         except self._store.errors as error:
             raise self._failure(error) from error
         return self._fetched() if self._cursor.description else []
@@ -308,7 +308,7 @@ class Store(ABC):
         """What a new connection would lead to, where that can change; None where it cannot."""
         return None
 
-    def execute(self, cursor: Any, text: str, values: Values) -> None:
+    def execute(self, cursor: Any, text: str, values: Values | None) -> None:
         """Runs a statement; a driver that does not wait for locks is asked again."""
         cursor.execute(text, values)
 

@@ -79,7 +79,7 @@ class SqliteStore(Store):
         connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
         return connection
 
-    def execute(self, cursor: Any, text: str, values: Values) -> None:
+    def execute(self, cursor: Any, text: str, values: Values | None) -> None:
         """Runs a statement once the lock that it needs is free.
 
         SQLite itself asks again after up to a tenth of a second, whatever it waits for: where many
@@ -89,7 +89,7 @@ class SqliteStore(Store):
         began = 0.0
         while True:
             try:
-                cursor.execute(text, values)
+                cursor.execute(text, values or ())
                 return
             except sqlite3.OperationalError as error:
                 waited = time.monotonic() - began if began else 0.0
