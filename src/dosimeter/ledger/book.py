@@ -166,8 +166,7 @@ def lock(
     if len(names) == 1:
         rows = transaction.rows("lock_one", name=names[0], seen=last[0])
     else:
-        many = transaction.several
-        rows = transaction.rows("lock", names=many(names), seen=many(last))
+        rows = transaction.rows("lock", **transaction.pairs(names, last))
     found = _all_of(names, rows)
     return [_checked(found[name], *kept[name]) for name in names]
 

@@ -135,6 +135,10 @@ class Transaction:
         """Values that a statement of `schema.STATEMENTS` takes at once."""
         return self._store.several(values)
 
+    def pairs(self, names: list[str], seen: list[int]) -> dict[str, object]:
+        """Names, each with a number, as "lock" takes them."""
+        return self._store.pairs(names, seen)
+
     def _execute(self, statement: str, values: Values) -> None:
         try:
             self._store.execute(self._cursor, self._store.statements[statement], values)
@@ -346,6 +350,10 @@ class Store(ABC):
     @abstractmethod
     def several(self, values: Sequence[object]) -> object:
         """Several values as one value of a statement."""
+
+    @abstractmethod
+    def pairs(self, names: list[str], seen: list[int]) -> dict[str, object]:
+        """Names, each with a number, as "lock" takes them."""
 
     @abstractmethod
     def connect(self) -> Any:

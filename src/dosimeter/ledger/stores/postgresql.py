@@ -103,6 +103,10 @@ class PostgresqlStore(Store):
         """Several values as one value of a statement: an array."""
         return list(values)
 
+    def pairs(self, names: list[str], seen: list[int]) -> dict[str, object]:
+        """Two arrays."""
+        return {"names": names, "seen": seen}
+
     def migrate(self, *, make: bool = True) -> None:
         """Brings the tables up to date, and warns if the server keeps no promise."""
         super().migrate(make=make)

@@ -80,9 +80,9 @@ _SQLITE = {
     # BEGIN IMMEDIATE has locked everything.
     "lock_one": f"{_BALANCES} WHERE b.name = :name",
     "lock": _FOUND.format(
-        seen="w.seen",
-        wanted="(SELECT n.value AS name, s.value AS seen FROM json_each(:names) n "
-        "JOIN json_each(:seen) s ON s.key = n.key) w JOIN dosimeter_budgets b ON b.name = w.name",
+        # An object of JSON: names, and what was seen of each.
+        seen="w.value",
+        wanted="json_each(:wanted) w JOIN dosimeter_budgets b ON b.name = w.key",
     ),
     "several": f"{_BALANCES} WHERE b.name IN (SELECT value FROM json_each(:names))",
     "move_on": _MOVE_ON,
