@@ -20,6 +20,7 @@ from benchmarks import (
     ledger_scale,
     peers,
     reading,
+    service,
     tightness,
     training,
 )
@@ -38,6 +39,7 @@ SUITES: dict[str, Callable[[], Sequence[Result | Table]]] = {
     "reading": reading.run,
     "ledger": ledger.results,
     "ledger at scale": ledger_scale.results,
+    "service": service.results,
     "tightness": tightness.run,
     "peers": peers.run,
 }

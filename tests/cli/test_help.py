@@ -123,6 +123,13 @@ def folder(path, tmp_path, monkeypatch):
         monkeypatch.setattr("dosimeter.service.serve", lambda *_, **__: None)
     if path == ("watch",):
         monkeypatch.setattr("dosimeter.service.watch", lambda *_, **__: None)
+    if path[0] == "allowance":
+        from dosimeter.service import Office
+
+        with Office("budgets.db") as office:
+            office._ledger.create("patients", 3.0, 1e-6)
+            if path == ("allowance", "end"):
+                office.allowances.give("patients", "cardio", ["ada"], 0.5, by="test")
     if path[0] == "token":
         from dosimeter.service import Grant, Office, tokens
 

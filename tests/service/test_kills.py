@@ -17,7 +17,7 @@ import pytest
 
 import dosimeter as dm
 from dosimeter.ledger import Ledger
-from dosimeter.service import Grant, Office
+from dosimeter.service import Caller, Grant, Office
 from ledger.conftest import postgres  # noqa: F401
 from service.servers import Process, free_port
 
@@ -95,6 +95,20 @@ def require_exactly_once(url, acknowledged):
     for key, sequence, _ in acknowledged:
         assert recorded[f"load/{key}"] == sequence
     assert len({key for key, _, _ in acknowledged}) == len(acknowledged)
+
+
+def test_two_servers_on_one_database_acknowledge_only_what_is_recorded(url):
+    """Each knows where the budget stood when it last spent; the other has moved it since."""
+    caller = Caller("t", "load", (Grant.read("owner:*"),))
+    with Office(url) as one, Office(url) as other:
+        one.create(caller, ["shared"], 3.0, delta=1e-6)
+        costs = {"shared": dm.Gaussian(noise_multiplier=200.0)}
+        for i in range(12):
+            for office in (one, other) if i % 3 else (other, one, one):
+                key = f"{i}-{id(office)}-{os.urandom(4).hex()}"
+                receipt = office.spend(caller, costs, 1, key=key, purpose="")["shared"]
+                assert other.has_entry(caller, "shared", receipt.sequence, receipt.hash)
+        assert one.verify(caller, "shared").ok
 
 
 def test_a_few_kills_lose_and_double_nothing(url, tmp_path):

@@ -10,6 +10,7 @@ import typer
 from typer.models import CommandInfo
 
 from dosimeter.cli import (
+    allowance,
     attack,
     audit,
     budget,
@@ -60,6 +61,7 @@ for of_journal in (
 ):
     budget.app.command(cls=outcome.Command)(of_journal)
 budget.app.command("import", cls=outcome.Command)(journal.import_budget)
+app.add_typer(allowance.app, name="allowance")
 app.add_typer(attack.app, name="attack")
 app.add_typer(budget.app, name="budget")
 app.add_typer(stream.app, name="stream")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`dosimeter allowance`: parts of budgets for people, for whoever owns a service's database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dosimeter.cli.database import DEFAULT_DB, Db, require_there
+from dosimeter.cli.outcome import Command, print_json
+
+if TYPE_CHECKING:
+    from dosimeter.service.allowances import Allowances
+
+_BY = "dosimeter allowance"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""Parts of a budget for people, by the database that a service serves.
+
+\b
+Example:
+  dosimeter allowance give patients cardio --to ada --to bob --epsilon 0.5
+  dosimeter allowance list patients
+
+What a holder spends from the budget through the service is spent in both, or in neither.""",
+)
+Name = Annotated[str, typer.Argument(help="Name of the budget.")]
+Label = Annotated[str, typer.Argument(help="What the allowance is called.")]
+
+
+@contextmanager
+def _opened(db: str) -> Iterator[Allowances]:
+    from dosimeter.service import Office
+
+    require_there(db, "--db")
+    with Office(db) as office:
+        yield office.allowances
+
+
+@app.command(cls=Command)
+def give(
+    name: Name,
+    label: Label,
+    to: Annotated[list[str], typer.Option(metavar="NAME", help="Who holds it; repeat.")],
+    epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Epsilon never to be passed.")],
+    db: Db = DEFAULT_DB,
+) -> None:
+    """Give a part of a budget to people, by the names on their tokens.
+
+    \b
+    Example:
+      dosimeter allowance give patients cardio --to ada --to bob --epsilon 0.5
+    """
+    with _opened(db) as allowances:
+        allowances.give(name, label, to, epsilon, by=_BY)
+        typer.echo(f"{name}@{label}: epsilon {epsilon:g} for {', '.join(to)}")
+
+
+@app.command("list", cls=Command)
+def list_allowances(
+    name: Name,
+    db: Db = DEFAULT_DB,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List the allowances in a budget, and where they stand.
+
+    \b
+    Example:
+      dosimeter allowance list patients
+    """
+    from dosimeter.rounding import at_most, exact
+
+    with _opened(db) as allowances:
+        found = allowances.listed(name)
+    if as_json:
+        print_json(
+            [
+                {
+                    "label": one.label,
+                    "holders": list(one.holders),
+                    "epsilon": one.statement.epsilon,
+                    "limit": one.statement.limit,
+                }
+                for one in found
+            ]
+        )
+        return
+    for one in found:
+        spent = f"{at_most(one.statement.epsilon)} of {exact(one.statement.limit)}"
+        typer.echo(f"{one.label}  epsilon {spent}  {', '.join(one.holders)}")
+
+
+@app.command(cls=Command)
+def end(name: Name, label: Label, db: Db = DEFAULT_DB) -> None:
+    """End an allowance: its holders then spend without it, and nothing comes back.
+
+    \b
+    Example:
+      dosimeter allowance end patients cardio
+    """
+    with _opened(db) as allowances:
+        allowances.end(name, label, by=_BY)
+        typer.echo(f"{name}@{label}: ended")
