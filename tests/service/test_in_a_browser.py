@@ -85,7 +85,7 @@ def office(tmp_path_factory):
         stays = beside.create_stream("stays", "day", 1.0, 1e-6, since=date.today() - timedelta(40))
         stays.spend(dm.Gaussian(15.0), last=9)
         stays.spend(dm.Gaussian(9.0), last=3)
-        stays.spend(dm.Gaussian(5.5), last=1)
+        stays.spend(dm.Gaussian(6.5), last=1)
         service.office.runs.report(ROOT, REPORT)
         yield SimpleNamespace(
             address=service.address,

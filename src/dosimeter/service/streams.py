@@ -12,7 +12,8 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from dosimeter.errors import DosimeterError
 from dosimeter.ledger import Stream
-from dosimeter.rdp.plain import from_plain
+from dosimeter.rdp import Cost
+from dosimeter.rdp.plain import from_plain, to_plain
 from dosimeter.service import asks, pages, shown, views
 from dosimeter.service.api import At, Name, Who
 from dosimeter.service.office import Office
@@ -97,19 +98,21 @@ def _shown(
             offered = stream.offered(cost, last=int(last))
     except (DosimeterError, ValueError, TypeError) as error:
         wrong = str(error)
-    burned = {one: 100 * office.share(who, one) for one in names}
-    tiles = [
-        {"name": one, "label": one[len(stream.name) + 1 :], "burned": at, "heat": views.heat(at)}
-        for one, at in burned.items()
-    ]
+    usual = _usual(office, who, names)
+    out = set() if usual is None else {*names} - {*stream.offered(usual, last=ON_A_PAGE)}
+    tiles = []
+    for one in names:
+        at = 100 * office.share(who, one)
+        tile = {"name": one, "label": one[len(stream.name) + 1 :], "burned": at}
+        tiles.append({**tile, "heat": 4 if one in out else views.heat(at), "out": one in out})
     terms = office.statement(who, f"{stream.name}/*")
     return {
         "stream": stream,
         "rule": stream.rule,
         "terms": terms,
         "tiles": tiles[::-1],
-        "used_up": sum(at >= 100 for at in burned.values()),
-        "usual": _usual(office, who, names),
+        "used_up": len(out),
+        "usual": "" if usual is None else views.short(json.dumps(to_plain(usual))),
         "mechanisms": shown.offered_mechanisms(),
         "asked": {"mechanism": mechanism, "numbers": numbers, "last": last},
         "offered": offered,
@@ -117,10 +120,10 @@ def _shown(
     }
 
 
-def _usual(office: Office, who: Caller, names: list[str]) -> str:
-    """The cost that the newest block with a spend was spent most often, in words."""
+def _usual(office: Office, who: Caller, names: list[str]) -> Cost | None:
+    """The cost that was spent most often in the newest block with a spend."""
     for name in reversed(names[-_RECENT:]):
         cost = views.usual_cost(office.history(who, name, _RECENT))
         if cost is not None:
-            return views.short(json.dumps(json.loads(cost)))
-    return ""
+            return from_plain(json.loads(cost))
+    return None
