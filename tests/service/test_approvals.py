@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.test_pages import HTML, page, post  # noqa: F401
+from service.test_pages import HTML, post
 
 QUERY = {"kind": "gaussian", "noise_multiplier": 20.0}
 
