@@ -143,7 +143,7 @@ def test_allowances_that_are_none_are_refused(client, bearer, wrong):
     assert client.get("/v1/allowances?name=patients", headers=owner).json() == []
 
 
-def test_the_page_gives_shows_and_ends_them(page, url):  # noqa: F811
+def test_the_page_gives_shows_and_ends_them(page, url):
     browser = page("owner:*", owner="root")
     made = post(
         browser, "/allowances", name="patients", label="cardio", holders="ada bob", epsilon="1"

@@ -137,7 +137,7 @@ def test_lines_that_are_none_are_refused(client, root, above):
     assert client.post("/v1/approval-line", json=line, headers=root).status_code == 422
 
 
-def test_the_page_draws_lines_and_decides(client, bearer, page):  # noqa: F811
+def test_the_page_draws_lines_and_decides(client, bearer, page):
     browser = page("owner:*", owner="root")
     drawn = post(browser, "/approval-line", name="patients", above="0.3")
     assert "takes more than ε 0.3" in drawn.text
