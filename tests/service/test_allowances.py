@@ -41,7 +41,9 @@ def test_a_holder_spends_in_both_and_others_in_the_budget_alone(client, bearer, 
     assert second[1] == first[1]
 
 
-def test_what_passes_the_allowance_is_refused_in_both_and_the_owner_sees_why(client, bearer, given):
+def test_what_passes_the_allowance_is_refused_in_both_and_the_owner_sees_why(
+    client, bearer, given, page
+):
     ada = bearer("spender:patients", owner="ada")
     before = spent(client, given)
     refused = spend(client, ada, "1", count=20)
@@ -51,6 +53,10 @@ def test_what_passes_the_allowance_is_refused_in_both_and_the_owner_sees_why(cli
     assert spent(client, given) == before
     journal = client.get("/v1/history", params={"name": "patients@cardio"}, headers=given).json()
     assert (journal[-1]["kind"], journal[-1]["actor"]) == ("refuse", "ada")
+    browser = page("owner:patients", owner="olga")
+    shown = browser.get("/budget", params={"name": "patients"}, headers=HTML).text
+    assert "the allowance cardio, at ε 0" in shown
+    assert "20 × gaussian 20" in shown
     # The budget itself has room: whoever holds no allowance may.
     assert spend(client, bearer("spender:patients", owner="eve"), "1", count=20).is_success
 

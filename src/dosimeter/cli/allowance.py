@@ -50,7 +50,7 @@ def give(
     epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Epsilon never to be passed.")],
     db: Db = DEFAULT_DB,
 ) -> None:
-    """Give a part of a budget to people, by the names on their tokens.
+    """Give a part of a budget to those with these names on tokens.
 
     \b
     Example:
@@ -67,7 +67,7 @@ def list_allowances(
     db: Db = DEFAULT_DB,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """List the allowances in a budget, and where they stand.
+    """List the allowances in a budget.
 
     \b
     Example:
@@ -97,7 +97,7 @@ def list_allowances(
 
 @app.command(cls=Command)
 def end(name: Name, label: Label, db: Db = DEFAULT_DB) -> None:
-    """End an allowance: its holders then spend without it, and nothing comes back.
+    """End an allowance; its holders then spend without it.
 
     \b
     Example:

@@ -19,6 +19,7 @@ from dosimeter.ledger import (
     BudgetNotFound,
     Entry,
     JournalError,
+    Kind,
     Ledger,
     Price,
     Receipt,
@@ -242,6 +243,19 @@ class Office:
         """The allowances in a budget."""
         caller.require(Role.READER, [name])
         return self.allowances.listed(name)
+
+    def refusals(self, caller: Caller, name: str, last: int) -> list[tuple[str, Entry]]:
+        """Spends that were refused of late, the newest first: by which allowance, or by none."""
+        caller.require(Role.READER, [name])
+        asked = [("", name)]
+        asked += [(one.label, one.statement.name) for one in self.allowances.listed(name)]
+        found = [
+            (label, entry)
+            for label, one in asked
+            for entry in self._ledger[one].history(last)
+            if entry.kind is Kind.REFUSE
+        ]
+        return sorted(found, key=lambda pair: pair[1].time, reverse=True)
 
     def draw_line(self, caller: Caller, name: str, above: float | None) -> None:
         """Makes spends over an epsilon wait for approval, or none."""

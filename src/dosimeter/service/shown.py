@@ -20,6 +20,7 @@ ON_A_PAGE = 40
 _RECENT = 40
 _ENTRIES = 2000
 _RUNS = 20
+_LATELY = 200
 
 
 def overview(office: Office, who: Caller, containing: str, after: str) -> dict[str, Any]:
@@ -83,6 +84,10 @@ def budget(office: Office, who: Caller, name: str) -> dict[str, Any]:
         "owns": (who.role(name) or Role.READER) >= Role.OWNER,
         "allowances": office.allowances_in(who, name),
         "line": office.approvals.line(name),
+        "refused": [
+            {"by": label, "entry": entry, "cost": views.short(entry.cost or "{}")}
+            for label, entry in office.refusals(who, name, _LATELY)[:_RUNS]
+        ],
     }
 
 
