@@ -70,6 +70,26 @@ def test_what_passes_the_budget_is_refused_in_both(client, bearer, given):
     assert spent(client, given) == before
 
 
+def test_a_price_is_that_of_whoever_asks(client, bearer, given):
+    """Training asks before it spends: it must not be told yes by the budget and no by its part."""
+
+    def price(who, count):
+        asked = {"name": "patients", "cost": QUERY, "count": count}
+        return client.post("/v1/price", json=asked, headers=who).json()
+
+    ada, eve = bearer("spender:patients", owner="ada"), bearer("spender:patients", owner="eve")
+    free, mine = price(eve, 1), price(ada, 1)
+    assert mine["affordable"] < free["affordable"]
+    assert mine["remaining"] < free["remaining"]
+    assert spend(client, ada, "1", count=mine["affordable"] + 1).status_code == 409
+    beyond = price(ada, mine["affordable"] + 1)
+    assert (beyond["admitted"], beyond["after"]) == (False, beyond["spent"])
+    assert "in allowance 'patients@cardio'" in beyond["reason"]
+    assert price(eve, mine["affordable"] + 1)["admitted"]
+    assert spend(client, ada, "2", count=mine["affordable"]).is_success
+    assert price(ada, 1)["affordable"] == 0
+
+
 def test_a_key_spends_once_in_both(client, bearer, given):
     ada = bearer("spender:patients", owner="ada")
     first = spend(client, ada, "1").json()["patients"]

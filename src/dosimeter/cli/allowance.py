@@ -20,14 +20,15 @@ _BY = "dosimeter allowance"
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="""Parts of a budget for people, by the database that a service serves.
+    help="""Parts of a budget for people.
 
 \b
 Example:
   dosimeter allowance give patients cardio --to ada --to bob --epsilon 0.5
   dosimeter allowance list patients
 
-What a holder spends from the budget through the service is spent in both, or in neither.""",
+For whoever has the database that a service serves. What a holder spends from the
+budget through the service is spent in both, or in neither.""",
 )
 Name = Annotated[str, typer.Argument(help="Name of the budget.")]
 Label = Annotated[str, typer.Argument(help="What the allowance is called.")]

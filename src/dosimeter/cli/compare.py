@@ -47,7 +47,7 @@ def compare(
     menu: Annotated[bool, typer.Option(help="Price menus as well (takes seconds).")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Compare epsilon under published rules, ours and the exact limit.
+    """Compare epsilon under published rules, ours and the limit.
 
     PLD, the privacy loss distribution, is exact for what was fixed beforehand. Stacked filters open
     one small filter after another and count them. "no bound": the rule knows pure epsilons only.

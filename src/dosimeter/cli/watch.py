@@ -13,7 +13,7 @@ def watch(
     folder: Annotated[Path, typer.Argument(help="The folder of the run.")],
     port: Annotated[int, typer.Option(metavar="PORT", help="Port; 0 takes a free one.")] = 0,
 ) -> None:
-    """Show a run on a page of this machine, with a button that stops it.
+    """Show a run on a page of this machine, and stop it from there.
 
     The page follows the run: loss on public data, epsilon, noise, batch size, and the time that
     is left. A run that is stopped ends at its next step and keeps its results. The address has a

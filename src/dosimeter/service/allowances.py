@@ -94,6 +94,13 @@ class Allowances:
             for row in rows
         ]
 
+    def held(self, owner: str, budget: str) -> list[str]:
+        """The names of the allowances that someone holds in a budget."""
+        query = select(allowances).where(allowances.c.budget == budget)
+        with self._cabinet.reading() as connection:
+            rows = connection.execute(query).all()
+        return [row.name for row in rows if owner in row.holders.split("\n")]
+
     def with_own(self, owner: str, costs: Mapping[str, Cost]) -> dict[str, Cost]:
         """Costs, and the same again in every allowance that someone holds in those budgets.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dosimeter.accounting import Guarantee
@@ -281,9 +281,21 @@ class Office:
         self.approvals.decide(id, approve=approve, by=caller.owner)
 
     def price(self, caller: Caller, name: str, cost: Cost, count: int) -> Price:
-        """What a spend would take and leave."""
+        """What a spend of the caller's would take and leave, in their allowances too."""
         caller.require(Role.READER, [name])
-        return self._ledger[name].price(cost, count)
+        whole = self._ledger[name].price(cost, count)
+        for own in self.allowances.held(caller.owner, name):
+            part = self._ledger[own].price(cost, count)
+            wrong = f"in allowance {own!r} {part.reason}" if part.reason else ""
+            whole = replace(
+                whole,
+                admitted=whole.admitted and part.admitted,
+                after=whole.after if part.admitted else whole.spent,
+                remaining=min(whole.remaining, part.remaining),
+                affordable=min(whole.affordable, part.affordable),
+                reason=whole.reason or wrong,
+            )
+        return whole
 
     def statement(self, caller: Caller, name: str) -> Statement:
         """Where a budget stands."""
