@@ -11,6 +11,7 @@ from multiprocessing import get_context
 import dosimeter as dm
 from benchmarks.measure import Result, Table
 from dosimeter.compare import Comparison, compare, plan
+from dosimeter.compare.exact import ExactTotal
 
 DELTA = 1e-6
 BUDGETS = (0.5, 1.0, 3.0, 8.0)
@@ -71,6 +72,11 @@ WORKLOADS: dict[str, list[tuple[dm.Cost, int]]] = {
         (_step(3e-4, 2.0), 20_000),
     ],
 }
+STEP, EPOCH = _step(512 / 50_000, 1.0), 98
+WINDOWS = {(20, 100): 1.107, (50, 150): 1.087, (50, 100): 1.074, (100, 100): 1.013}
+"""Epochs between which one plans to stop, and the goal for the reading over the exact epsilon."""
+
+_WITHIN = 0.005
 GOALS = {
     "filter with a menu, mean": 1.02,
     "filter, mean": 1.20,
@@ -83,6 +89,7 @@ def run() -> list[Result | Table]:
     with ProcessPoolExecutor(_WORKERS, mp_context=get_context("spawn")) as pool:
         made = dict(zip(WORKLOADS, pool.map(_compared, WORKLOADS), strict=True))
         capacity = list(pool.map(_capacity, BUDGETS))
+        windows = list(pool.map(_window, WINDOWS))
     ratios: dict[str, list[float]] = defaultdict(list)
     holds: dict[str, str] = {}
     for result in made.values():
@@ -92,6 +99,10 @@ def run() -> list[Result | Table]:
             holds[name] = line.validity.value
     return [
         *_goals(ratios),
+        *(
+            Result.at_most(_stops(*epochs), worst, goal + _WITHIN, "times PLD")
+            for (epochs, goal), worst in zip(WINDOWS.items(), windows, strict=True)
+        ),
         _by_rule(ratios, holds),
         _by_workload(made),
         Table(
@@ -107,6 +118,24 @@ def run() -> list[Result | Table]:
 
 def _compared(name: str) -> Comparison:
     return compare(WORKLOADS[name], DELTA, points=1)
+
+
+def _window(epochs: tuple[int, int]) -> float:
+    """The largest ratio of an odometer's readings to the exact epsilon within a planned window."""
+    low, high = (EPOCH * epoch for epoch in epochs)
+    odometer = dm.Odometer(DELTA, menu=[STEP], plan=(STEP, low if low == high else (low, high)))
+    exact, worst, spent = ExactTotal([(STEP, high)], DELTA), 0.0, 0
+    for count in sorted({low, (low + high) // 2, high}):
+        for account in (odometer.spend, exact.add):
+            account(STEP, count - spent)
+        spent = count
+        worst = max(worst, odometer.epsilon / exact.epsilon)
+    return worst
+
+
+def _stops(low: int, high: int) -> str:
+    at = f"at {low}" if low == high else f"from {low} to {high}"
+    return f"odometer with a menu, planned {at} epochs, worst"
 
 
 def _capacity(epsilon: float) -> list[tuple[str, int, float]]:

@@ -11,7 +11,7 @@ import dosimeter as dm
 from adversaries import player
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
 from dosimeter.accounting.priced.ladder import make_ladder
-from dosimeter.accounting.priced.menu import Losses, lattice_level
+from dosimeter.accounting.priced.menu import Losses, lattice_level, least_epsilon
 from dosimeter.accounting.priced.table import Bundle, stopping_value
 from dosimeter.attack import FiniteMechanism
 from dosimeter.attack.play import gate_after
@@ -248,6 +248,26 @@ class TestAWindow:
         assert player.stopping(menu, low, turns=40) > window.menu.delta
         with pytest.raises(ValueError, match="second computation"):
             dm.Odometer(DELTA, menu=Ladder(menu, low))
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """A little over the exact epsilon after every seventh of an epoch, from 1 to 300."""
+    step, losses = sgd(1.0), Losses(14.0, DELTA, lattice_level(14.0) - 1)
+    places = sorted({round(n) for n in np.geomspace(1, 2100, 160)})
+    known = [least_epsilon(losses.of(step, 14 * n, Direction.REMOVE), DELTA) for n in places]
+    assert known[places.index(2100)] == pytest.approx(PLD[300], rel=1e-3)
+    # Between places that are 5 % apart the curve is above its chord by less than that.
+    return np.interp(np.arange(1, 2101), places, known) * (1 + 2e-4)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ratio"), [(1, 300, 1.17), (20, 100, 1.095), (50, 150, 1.075), (50, 100, 1.06)]
+)
+def test_no_odometer_could_promise_much_less(exact, low, high, ratio):
+    """Who stops at the best seventh of an epoch would pass delta: a lower bound on the truth."""
+    readings = ratio * np.maximum(exact, exact[7 * low - 1])[: 7 * high]
+    assert player.stopped(sgd(1.0), [14], readings.tolist(), DELTA) > 1.02 * DELTA
 
 
 def test_a_tiny_cost_makes_a_menu_as_soon_as_any():
