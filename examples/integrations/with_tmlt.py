@@ -10,7 +10,8 @@ from dosimeter.integrations.tmlt import PaidSession
 
 def main() -> None:
     """Asks for the mean age by town until the budget refuses."""
-    spark = SparkSession.builder.master("local[1]").getOrCreate()
+    local = SparkSession.builder.master("local[1]").config("spark.sql.shuffle.partitions", 1)
+    spark = local.getOrCreate()
     rows = [(town, 20 + user % 60) for town in ("north", "south") for user in range(1000)]
     visits = spark.createDataFrame(rows, ["town", "age"])
     budget = dm.Filter(epsilon=1, delta=1e-6)
