@@ -52,11 +52,18 @@ def budget(ledger, request):
 @pytest.mark.parametrize(("remote", "local"), [(RemoteLedger, Ledger), (RemoteBudget, Budget)])
 def test_every_word_of_a_ledger_is_spoken_remotely(remote, local):
     inherited = {"open", "buffered", "name", "__enter__", "__exit__", "__repr__", "_open_all"}
-    inherited |= {"_lines", "_repr_html_", "anchor", "_heads"}
+    inherited |= {"_lines", "_repr_html_", "anchor", "_heads", "blocks"}
     for name, word in inspect.getmembers(local):
         ours = inspect.isfunction(word) or isinstance(word, property)
         if ours and name not in inherited and name != "__init__":
             assert name in vars(remote), name
+
+
+def test_blocks_are_one_gate_remotely(ledger):
+    ledger.create_blocks("one gate", ["a", "b"], 3.0, 1e-6)
+    receipts = ledger.blocks("one gate").spend(QUERY)
+    assert sorted(receipts) == ["one gate/a", "one gate/b"]
+    assert ledger["one gate/b"].statement().entries == 2
 
 
 def test_it_says_what_a_ledger_beside_it_says(service, ledger, budget, tmp_path):
