@@ -12,11 +12,15 @@ export PYTHONHASHSEED := 0
 demo: $(VENV)/demo.stamp
 	$(BIN)/dosimeter demo
 
+# Each of two processes takes half of the tests in their order, so that what the tests of a file share is
+# mostly made once; whoever is done first takes over some of the rest.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest --numprocesses 2
+	$(PYTEST)
 
 test-all: $(VENV)/test.stamp
-	$(BIN)/python -m pytest --numprocesses 2 -m "slow or not slow"
+	$(PYTEST) -m "slow or not slow"
 
 # A folder of tests/integrations with a requirements.txt has an environment of its own:
 # `make test-integrations` runs all of them, `make test-integrations-NAME` one.
