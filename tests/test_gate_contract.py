@@ -58,6 +58,7 @@ LEDGER = {
     "blocks": lambda ledger: (
         ledger.create_blocks("b", ["1", "2"], 3.0, DELTA) and ledger.blocks("b")
     ),
+    "noted": lambda ledger: ledger.create("b", 3.0, DELTA).noted("a purpose"),
     "buffered": lambda ledger: ledger.create("b", 3.0, DELTA).buffered(7),
     "buffered with a menu": lambda ledger: ledger.create("b", 3.0, DELTA, menu=MENU).buffered(7),
 }

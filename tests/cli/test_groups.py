@@ -202,6 +202,24 @@ def test_a_run_is_one_line_of_the_journal_and_unfolds() -> None:
     run("history", "visitors", "--out", "journal.txt", code=2)
 
 
+def test_what_knows_no_purposes_is_given_one() -> None:
+    with Ledger.open("budgets.db") as ledger:
+        gate = ledger["visitors"].noted("run 7", actor="ada")
+        assert isinstance(gate, dm.Gate)
+        for _ in range(3):
+            gate.spend(dm.Gaussian(100))
+        assert gate.admits(dm.Gaussian(100))
+        assert (gate.epsilon, gate.limit) == (ledger["visitors"].epsilon, 1.0)
+        assert str(gate.guarantee()) == str(ledger["visitors"].guarantee())
+        ledger.blocks("visits").noted("run 7", actor="ada").spend(dm.Gaussian(100))
+        (use,) = usage([ledger["visitors"], *ledger.blocks("visits")], "purpose")
+        assert (use.who, use.runs, len(use.budgets)) == ("run 7", 15, 13)
+        assert "run 7" in repr(gate)
+        assert not hasattr(gate, "nothing of the kind")
+        with pytest.raises(TypeError, match="purpose must be text"):
+            ledger["visitors"].noted(7)  # type: ignore[arg-type]
+
+
 def test_a_group_is_read_and_taken_elsewhere_as_one() -> None:
     spend("--block", "2026-01..2026-03", "--actor", "ada", "--purpose", "report")
     spend("--block", "2026-02", "--actor", "bob")

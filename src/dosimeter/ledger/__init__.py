@@ -20,6 +20,7 @@ from dosimeter.ledger.errors import (
     SchemaTooNew,
 )
 from dosimeter.ledger.ledger import Ledger
+from dosimeter.ledger.noted import Noted
 from dosimeter.ledger.records import Entry, Kind, Receipt, Verification
 from dosimeter.ledger.reservation import Buffered, Reservation
 from dosimeter.ledger.streams import Stream
@@ -43,6 +44,7 @@ __all__ = [
     "LedgerError",
     "LedgerRefusal",
     "LedgerUnavailable",
+    "Noted",
     "Price",
     "Receipt",
     "Reservation",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from dosimeter.accounting import Gate, Guarantee
 from dosimeter.accounting.burned import share_words
 from dosimeter.ledger.errors import BudgetNotFound
+from dosimeter.ledger.noted import Noted
 from dosimeter.ledger.rules import LABEL
 from dosimeter.notebook import card
 from dosimeter.rounding import at_most
@@ -67,6 +68,10 @@ class Blocks:
         """Spends in every block or in none; the receipts by name. See `Budget.spend`."""
         costs = dict.fromkeys(self._names, cost)
         return self._ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
+
+    def noted(self, purpose: str, *, actor: str = "") -> Noted:
+        """The same blocks as a gate whose spends all have this purpose in the journals."""
+        return Noted(self, purpose, actor)
 
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that every block would admit now."""

@@ -20,6 +20,7 @@ from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk
 from dosimeter.ledger.errors import JournalError, LedgerError, ReservationError
+from dosimeter.ledger.noted import Noted
 from dosimeter.ledger.records import Entry, Kind, Receipt
 from dosimeter.ledger.request import Request, request
 from dosimeter.ledger.reservation import Buffered, Reservation
@@ -157,6 +158,10 @@ class Budget:
         """
         asked = request(self._name, cost, count, key, purpose, actor)
         return self._desk.spend(asked)[self._name]
+
+    def noted(self, purpose: str, *, actor: str = "") -> Noted:
+        """The same budget as a gate whose spends all have this purpose in the journal."""
+        return Noted(self, purpose, actor)
 
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
