@@ -26,17 +26,32 @@ def opened(*menu):
     return Account.open(terms(*menu))
 
 
-@given(parts=st.lists(costs, min_size=1, max_size=4), count=st.integers(1, 5))
+SOME = {"parts": st.lists(costs, min_size=1, max_size=4), "count": st.integers(1, 5)}
+WHOLE = Account.open(Terms.of_filter(1.0, 1e-6, approx_delta=1e-7, cut=0.0))
+
+
+@given(**SOME)
 def test_it_costs_what_its_parts_cost(parts, count):
-    bundle, apart = dm.Together(parts), opened()
+    """Where nothing is left out of them."""
+    bundle, apart = dm.Together(parts), WHOLE
     for part in parts:
         if not apart.admits(part, count):
-            assert not opened().admits(bundle, count)
+            assert not WHOLE.admits(bundle, count)
             return
         apart = apart.after(part, count)
-    whole = opened().after(bundle, count)
+    whole = WHOLE.after(bundle, count)
     assert whole.epsilon == pytest.approx(apart.epsilon, rel=1e-9)
     assert whole.sums.tally.delta == pytest.approx(apart.sums.tally.delta, rel=1e-12)
+
+
+@given(**SOME)
+def test_and_never_less_than_parts_that_leave_something_out(parts, count):
+    if not opened().admits(dm.Together(parts), count):
+        return
+    whole, apart = opened().after(dm.Together(parts), count), opened()
+    for part in parts:
+        apart = apart.after(part, count)
+    assert apart.epsilon <= whole.epsilon * (1 + 1e-9)
 
 
 def test_pure_parts_add_up_without_a_rounding_too_many():

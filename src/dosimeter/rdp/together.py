@@ -24,7 +24,8 @@ class Together(Cost):
     """One run of each of some costs: all or nothing, and one entry in the journal of a ledger.
 
     A refusal leaves none of them paid. Where a gate has a menu, each part that is on it is bought
-    from it. The parts are of one relation, which is that of the whole; bundles in it are undone.
+    from it; without one the whole curve is charged, of which no rare output is left out. The parts
+    are of one relation, which is that of the whole; bundles in it are undone.
 
     Guarantee:
         Parts are charged before any of them is run, so they may be run in any order, each chosen
