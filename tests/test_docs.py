@@ -38,6 +38,7 @@ SLOW = (
     "dosimeter demo",
     "dosimeter plan",
     "dosimeter train",
+    "dosimeter tune",
     "dosimeter audit",
     "dosimeter attack noise",
 )

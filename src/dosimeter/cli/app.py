@@ -27,6 +27,7 @@ from dosimeter.cli import (
     stream,
     token,
     train,
+    tune,
     watch,
 )
 
@@ -44,6 +45,7 @@ for command in (
     plan.plan,
     audit.audit,
     train.train,
+    tune.tune,
     predict.predict,
     report.report,
     serve.serve,

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,7 +49,9 @@ def train(
     others as in dosimeter budget --help.
     """
     if init:
-        _write_starter(config)
+        from dosimeter.runs import STARTER
+
+        write_starter(config, STARTER, "train")
         return
     from dosimeter.report import write
 
@@ -62,12 +66,11 @@ def train(
         raise typer.Exit(INTERRUPTED)
 
 
-def _write_starter(path: Path) -> None:
-    from dosimeter.runs import STARTER
-
+def write_starter(path: Path, text: str, command: str) -> None:
+    """Writes a config to begin with, where there is none."""
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(STARTER)
+            file.write(text)
     except FileExistsError as error:
         if path.is_file() and path.read_text(encoding="utf-8") == STARTER:
             typer.echo(f"{path} is there; start it with: dosimeter train {path}")
@@ -75,7 +78,7 @@ def _write_starter(path: Path) -> None:
         raise ValueError(
             f"config must be a new file, got {str(path)!r}, which is there; name another"
         ) from error
-    typer.echo(f"wrote {path}; start it with: dosimeter train {path}")
+    typer.echo(f"wrote {path}; start it with: dosimeter {command} {path}")
 
 
 def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[str, Any]:
@@ -88,9 +91,7 @@ def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[st
     # Only now, for torch takes seconds to load: a typo is told at once.
     from dosimeter.runs.run import train
 
-    with warnings.catch_warnings():
-        # Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.
-        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    with quietly():
         return train(
             config,
             text,
@@ -99,6 +100,14 @@ def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[st
             watch=watch,
             note=lambda words: typer.echo(words, err=True),
         )
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Leaves out what torch remarks on Opacus, which hooks a layer whose input has no gradient."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        yield
 
 
 def _print(result: dict[str, Any], config: Path) -> None:

@@ -42,24 +42,38 @@ def write(folders: Sequence[Path], out: Path) -> None:
     """
     if not folders:
         raise ValueError("runs must be at least one folder, got none")
-    _put([read_run(Path(folder)) for folder in folders], Path(out))
+    put(page([read_run(Path(folder)) for folder in folders]), Path(out))
 
 
 def write_history(history: History, out: str | os.PathLike[str], *, name: str) -> None:
     """Writes one HTML page about a history that need not be in a folder."""
-    _put([run_of(name, history)], Path(out))
+    put(page([run_of(name, history)]), Path(out))
 
 
-def _put(runs: Sequence[Run], out: Path) -> None:
+def put(text: str, out: Path) -> None:
+    """Writes a page."""
     if not out.parent.is_dir():
         raise ValueError(f"out must be in a folder that exists, got {str(out)!r}")
     # Names of folders may hold bytes that are no text; they are shown by their codes.
-    out.write_text(page(runs), encoding="utf-8", errors="backslashreplace")
+    out.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def page(runs: Sequence[Run]) -> str:
     """The page about some runs."""
     title = f"Private training: {runs[0].name}" if len(runs) == 1 else "Private training compared"
+    body = (
+        f'<section class="cards">{"".join(_card(run, i) for i, run in enumerate(runs))}</section>\n'
+        f"<h2>How it went</h2>{_unseen(runs)}{_level(runs)}"
+        f'<section class="plots">{"".join(panels(runs))}</section>\n'
+        f"<h2>What is guaranteed</h2>{''.join(_promise(run, i) for i, run in enumerate(runs))}\n"
+        f"<h2>Every spend</h2>{_counted(runs)}"
+        f"{''.join(_spends(run, open_=len(runs) == 1) for run in runs)}"
+    )
+    return framed(title, _about(runs), body)
+
+
+def framed(title: str, about: str, body: str) -> str:
+    """A page that needs no other file and no network around its body."""
     style = resources.files("dosimeter.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -68,13 +82,7 @@ def page(runs: Sequence[Run]) -> str:
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
         '<link rel="icon" href="data:,">\n'
         f"<title>{_safe(title)}</title>\n<style>\n{style}</style></head>\n<body>\n"
-        f"<header><h1>{_safe(title)}</h1>{_about(runs)}</header>\n<main>\n"
-        f'<section class="cards">{"".join(_card(run, i) for i, run in enumerate(runs))}</section>\n'
-        f"<h2>How it went</h2>{_unseen(runs)}{_level(runs)}"
-        f'<section class="plots">{"".join(panels(runs))}</section>\n'
-        f"<h2>What is guaranteed</h2>{''.join(_promise(run, i) for i, run in enumerate(runs))}\n"
-        f"<h2>Every spend</h2>{_counted(runs)}"
-        f"{''.join(_spends(run, open_=len(runs) == 1) for run in runs)}\n"
+        f"<header><h1>{_safe(title)}</h1>{about}</header>\n<main>\n{body}\n"
         "</main></body></html>\n"
     )
 

@@ -48,12 +48,12 @@ class Purse:
     @property
     def closed(self) -> bool:
         """Whether it is a budget of a ledger that spends no more."""
-        return isinstance(self.gate, _Noted) and self.gate.closed
+        return isinstance(self.gate, Noted) and self.gate.closed
 
     @property
     def found_closed(self) -> bool:
         """Whether a spend was refused because someone had closed the budget."""
-        return isinstance(self.gate, _Noted) and self.gate.found_closed
+        return isinstance(self.gate, Noted) and self.gate.found_closed
 
     def require_spent_from(self, position: object, epsilon: float) -> None:
         """Raises unless a ledger's journal holds what the checkpoint says it held.
@@ -65,7 +65,7 @@ class Purse:
         Raises:
             StateError: It is another budget, or one that forgot the spends of the run.
         """
-        if isinstance(self.gate, _Noted) and not self.gate.holds(position):
+        if isinstance(self.gate, Noted) and not self.gate.holds(position):
             raise StateError(
                 f"budget.name must be the budget that the run spent epsilon {at_most(epsilon)} "
                 "from, got one whose journal does not hold the entry that the checkpoint names; "
@@ -87,6 +87,21 @@ def opened(config: Config, gate: Gate | None) -> Iterator[Purse]:
 
 @contextmanager
 def _ledger(budget: BudgetTable, purpose: str) -> Iterator[Purse]:
+    with shared(budget) as found:
+        standing = found.statement()
+        limit = standing.limit if standing.limit < math.inf else None
+        delta = standing.delta + standing.approx_delta
+        yield Purse(Noted(found, purpose), "ledger", limit, delta)
+
+
+@contextmanager
+def shared(budget: BudgetTable) -> Iterator[SharedBudget]:
+    """The budget of a ledger that [budget] names.
+
+    Raises:
+        ValueError: No ledger is named, or what it needs is not installed.
+        BudgetNotFound: It has no such budget; the nearest is named.
+    """
     try:
         from dosimeter.ledger import BudgetNotFound, Ledger
     except ModuleNotFoundError as error:
@@ -98,7 +113,7 @@ def _ledger(budget: BudgetTable, purpose: str) -> Iterator[Purse]:
         raise ValueError("budget.ledger must be given, or DOSIMETER_DB set in the environment")
     with Ledger.open(url) as ledger:
         try:
-            shared = ledger[budget.name or ""]
+            found = ledger[budget.name or ""]
         except BudgetNotFound as error:
             close = nearest(budget.name or "", ledger)
             error.add_note(
@@ -107,13 +122,10 @@ def _ledger(budget: BudgetTable, purpose: str) -> Iterator[Purse]:
                 else "dosimeter budget list shows those there are"
             )
             raise
-        standing = shared.statement()
-        limit = standing.limit if standing.limit < math.inf else None
-        delta = standing.delta + standing.approx_delta
-        yield Purse(_Noted(shared, purpose), "ledger", limit, delta)
+        yield found
 
 
-class _Noted:
+class Noted:
     """A budget of a ledger whose journal says what each spend was for, and who made it."""
 
     def __init__(self, budget: SharedBudget, purpose: str) -> None:

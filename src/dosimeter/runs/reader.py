@@ -9,7 +9,8 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 from dosimeter.nearest import nearest
@@ -27,6 +28,22 @@ def read_config(path: pathlib.Path) -> tuple[Config, str]:
         FileNotFoundError: There is no such file.
         ValueError: It is not TOML, or a key is unknown, missing or wrong; the line is named.
     """
+    values, text = read_toml(path)
+    with blaming(path, text):
+        if "search" in values:
+            raise ValueError(
+                "search must be left out of a run, got a table [search]; dosimeter tune searches"
+            )
+        return config_from(values), text
+
+
+def read_toml(path: pathlib.Path) -> tuple[dict[str, Any], str]:
+    """The tables of a TOML file, and its text.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is not TOML.
+    """
     if not path.is_file():
         raise FileNotFoundError(
             f"config must be a TOML file, got no file at {str(path)!r}; "
@@ -34,13 +51,18 @@ def read_config(path: pathlib.Path) -> tuple[Config, str]:
         )
     try:
         text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text)
+        return tomllib.loads(text), text
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be text in UTF-8: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} must be TOML: {error}") from error
+
+
+@contextmanager
+def blaming(path: pathlib.Path, text: str) -> Iterator[None]:
+    """Puts the file, and the line of the key that an error begins with, before the error."""
     try:
-        return config_from(values), text
+        yield
     except (TypeError, ValueError) as error:
         line = line_of(text, str(error))
         where = f"{path}, line {line}" if line else str(path)
@@ -50,14 +72,14 @@ def read_config(path: pathlib.Path) -> tuple[Config, str]:
 def config_from(values: Mapping[str, Any]) -> Config:
     """The run that the tables of a config describe."""
     tables = {field.name: field for field in dataclasses.fields(Config)}
-    _require_known("", values, tables)
+    require_known("", values, tables)
     made: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(Config).items():
         kind = next(k for k in (typing.get_args(hint) or (hint,)) if k is not type(None))
         if name in values:
             if not isinstance(values[name], dict):
                 raise ValueError(f"{name} must be a table, got {values[name]!r}; write [{name}]")
-            made[name] = _table(kind, name, values[name])
+            made[name] = table_from(kind, name, values[name])
         elif tables[name].default is dataclasses.MISSING:
             raise ValueError(f"{name} must be given, got no table [{name}]")
     return Config(**made)
@@ -75,24 +97,24 @@ def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | No
 
 def line_of(text: str, message: str) -> int | None:
     """The line of the key or table that a message begins with."""
-    table, _, key = message.split(" ", 1)[0].partition(".")
-    inside = False
+    name, inside = message.split(" ", 1)[0].rstrip(":"), ""
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
         if header:
-            inside = header[1] == table
-            if (inside and not key) or header[1] == f"{table}.{key}":
+            inside = f"{header[1]}."
+            if header[1] == name:
                 return number
-        elif not key and re.match(rf"\s*{re.escape(table)}\s*=", line):
-            return number
-        elif key and inside and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line):
-            return number
+        elif name.startswith(inside):
+            key = re.escape(name.removeprefix(inside))
+            if re.match(rf"""\s*["']?{key}["']?\s*=""", line):
+                return number
     return None
 
 
-def _table(kind: type[T], table: str, values: Mapping[str, Any]) -> T:
+def table_from(kind: type[T], table: str, values: Mapping[str, Any]) -> T:
+    """One table of a config, each of its keys known and of its type."""
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    _require_known(f"{table}.", values, fields)
+    require_known(f"{table}.", values, fields)
     for key, field in fields.items():
         if key not in values and field.default is dataclasses.MISSING:
             raise ValueError(f"{table}.{key} must be given, got none")
@@ -100,7 +122,8 @@ def _table(kind: type[T], table: str, values: Mapping[str, Any]) -> T:
     return kind(**{key: _value(f"{table}.{key}", hints[key], v) for key, v in values.items()})
 
 
-def _require_known(prefix: str, values: Iterable[str], known: Iterable[str]) -> None:
+def require_known(prefix: str, values: Iterable[str], known: Iterable[str]) -> None:
+    """Raises for the first name that is not known, with the nearest that is."""
     for key in values:
         if key not in known:
             close = nearest(key, known)

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.utils.data import TensorDataset
 
 from dosimeter import __version__
 from dosimeter.rounding import exact
@@ -86,7 +87,8 @@ def train(
         _require_affordable(needs, purse, saved, note)
         run = _Run(config, folder, records, network, needs, purse)
         with folder.held(text, resume=resume), _interruptible(note) as started:
-            return run.write(run.fit(started, progress=progress, watch=watch))
+            history = run.fit(started, progress=progress, watch=watch)
+            return write_results(config, folder, records, network, purse, history)
 
 
 def _require_affordable(
@@ -139,23 +141,9 @@ class _Run:
     ) -> History:
         """Trains, from the checkpoint on if there is one."""
         training, public = self.config.training, self.records.public
-        options: dict[str, Any] = {"grad_sampling": training.grad_sampling}
-        if training.physical_batch_size is not None:
-            options["physical_batch_size"] = training.physical_batch_size
-        model, engine = self.network.trained, PrivateEngine(self.purse.gate, seed=training.seed)
-        engine.make_private(
-            model,
-            torch.optim.SGD(
-                [p for p in model.parameters() if p.requires_grad],
-                lr=training.learning_rate,
-                momentum=training.momentum,
-            ),
-            self.network.prepared(self.records.private),
-            noise_multiplier=self.needs.noise,
-            batch_size=training.batch_size,
-            max_grad_norm=training.max_grad_norm,
-            **options,
-        )
+        engine = PrivateEngine(self.purse.gate, seed=training.seed)
+        data = self.network.prepared(self.records.private)
+        made_private(engine, self.config, self.network, data, self.needs.noise)
         trainer = Trainer(
             engine,
             policy=policies(self.config),
@@ -172,42 +160,72 @@ class _Run:
             history.ended = CLOSED
         return history
 
-    def write(self, history: History) -> dict[str, Any]:
-        """Writes the results: the weights after the guarantee that they need, run.json last.
 
-        run.json says that the others are there.
-        """
-        config, purse, folder = self.config, self.purse, self.folder
-        public = 0 if self.records.public is None else len(self.records.public)
-        folder.write("guarantee.txt", words.page(config, purse, history, public=public))
-        folder.write_history(history)
-        folder.write_weights(self.network.whole)
-        result = {
-            "name": folder.path.name,
-            "limit": purse.limit,
-            "delta": purse.delta,
-            "kind": purse.kind,
-            "guarantee": history.guarantee,
-            "promise": None if history.promise is None else history.promise.plain(),
-            "in_words": purse.in_words,
-            "records": history.records,
-            "model": config.model.kind,
-            "data": config.data.path or config.data.kind,
-            "classes": list(self.records.classes),
-            "columns": list(self.records.columns),
-            "input": list(self.records.unscaled),
-            "seed": config.training.seed,
-            "dosimeter": __version__,
-            "folder": str(folder.path),
-            "epsilon": purse.gate.epsilon,
-            "accuracy": history.accuracy,
-            "epochs": len(history),
-            "steps": history.steps,
-            "ended": history.ended,
-            "finished": history.ended != INTERRUPTED,
-        }
-        folder.write("run.json", json.dumps(result, indent=1) + "\n")
-        return result
+def made_private(
+    engine: PrivateEngine, config: Config, network: Network, data: TensorDataset, noise: float
+) -> None:
+    """Makes an engine train a network as [training] says, on data as it takes them."""
+    training, model = config.training, network.trained
+    options: dict[str, Any] = {"grad_sampling": training.grad_sampling}
+    if training.physical_batch_size is not None:
+        options["physical_batch_size"] = training.physical_batch_size
+    engine.make_private(
+        model,
+        torch.optim.SGD(
+            [p for p in model.parameters() if p.requires_grad],
+            lr=training.learning_rate,
+            momentum=training.momentum,
+        ),
+        data,
+        noise_multiplier=noise,
+        batch_size=training.batch_size,
+        max_grad_norm=training.max_grad_norm,
+        **options,
+    )
+
+
+def write_results(
+    config: Config,
+    folder: RunFolder,
+    records: Records,
+    network: Network,
+    purse: Purse,
+    history: History,
+) -> dict[str, Any]:
+    """Writes the results: the weights after the guarantee that they need, run.json last.
+
+    run.json says that the others are there.
+    """
+    public = 0 if records.public is None else len(records.public)
+    folder.write("guarantee.txt", words.page(config, purse, history, public=public))
+    folder.write_history(history)
+    folder.write_weights(network.whole)
+    result = {
+        "name": folder.path.name,
+        "limit": purse.limit,
+        "delta": purse.delta,
+        "kind": purse.kind,
+        "guarantee": history.guarantee,
+        "promise": None if history.promise is None else history.promise.plain(),
+        "in_words": purse.in_words,
+        "records": history.records,
+        "model": config.model.kind,
+        "data": config.data.path or config.data.kind,
+        "classes": list(records.classes),
+        "columns": list(records.columns),
+        "input": list(records.unscaled),
+        "seed": config.training.seed,
+        "dosimeter": __version__,
+        "folder": str(folder.path),
+        "epsilon": purse.gate.epsilon,
+        "accuracy": history.accuracy,
+        "epochs": len(history),
+        "steps": history.steps,
+        "ended": history.ended,
+        "finished": history.ended != INTERRUPTED,
+    }
+    folder.write("run.json", json.dumps(result, indent=1) + "\n")
+    return result
 
 
 def _signal(config: Config) -> CorrectCount | MeanLoss | None:

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workshop: where a trial is trained and scored, for whatever search asks.
+
+Scores are read on records that no trial trains on, set aside by their own content; steps and
+scores are charged to one gate though no record is in both, which is more than they cost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import TensorDataset
+
+from dosimeter.accounting import Gate
+from dosimeter.data import Labelled
+from dosimeter.decisions import StepSettings
+from dosimeter.rdp import SampledGaussian
+from dosimeter.runs.config import Config, ModelTable
+from dosimeter.runs.datasets import Records, load, set_aside
+from dosimeter.runs.networks import Network, build
+from dosimeter.runs.run import made_private
+from dosimeter.search.allowance import Prepaid
+from dosimeter.search.plan import Plan
+from dosimeter.search.table import Search, Value
+from dosimeter.training import CorrectCount, PrivateEngine, Trainer
+
+_HOLDOUT = 0.2
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The records that trials train on, and those that they are scored on."""
+
+    records: Records
+    scored: TensorDataset
+
+
+def parts(search: Search) -> Parts:
+    """The records of a config, those to be scored on set aside.
+
+    Raises:
+        ValueError: They cannot be read, or nothing is left on one side.
+    """
+    records = load(search.config.data)
+    if search.table.public:
+        assert records.public is not None
+        return Parts(records, records.public)
+    x, y = records.private.tensors
+    kept, aside = set_aside(
+        Labelled(x.numpy(), y.numpy()),
+        search.table.holdout or _HOLDOUT,
+        key="search.holdout",
+        person=b"search.holdout",
+    )
+    return Parts(dataclasses.replace(records, private=_tensors(kept)), _tensors(aside))
+
+
+def _tensors(records: Labelled) -> TensorDataset:
+    return TensorDataset(torch.from_numpy(records.x), torch.from_numpy(records.y))
+
+
+class Workshop:
+    """Trains and scores trials of one search; each begins with weights of its own."""
+
+    def __init__(self, search: Search, parts: Parts, plan: Plan) -> None:
+        self._search, self.parts, self._plan = search, parts, plan
+        self._prepared: dict[tuple[ModelTable, int], TensorDataset] = {}
+
+    def settled(self, settings: Mapping[str, Value]) -> Config:
+        """The run of some settings, tried up to where it would be charged.
+
+        Raises:
+            ValueError: There is no such run; nothing was charged.
+        """
+        config = self._search.with_settings(settings)
+        if not config.training.batch_size <= self._records:
+            raise ValueError(
+                f"training.batch_size must be at most {self._records}, got "
+                f"{config.training.batch_size}"
+            )
+        try:
+            self.begun(config, Prepaid({}))
+        except (TypeError, RuntimeError, NotImplementedError) as error:
+            raise ValueError(f"it cannot be trained privately: {error}") from error
+        return config
+
+    def cost(self, config: Config) -> SampledGaussian:
+        """What a step of a run costs."""
+        noise = self._plan.noise_of(config)
+        return StepSettings(noise, config.training.batch_size, self._records).cost
+
+    def begun(self, config: Config, gate: Gate) -> tuple[Network, Trainer]:
+        """A network with fresh weights, and what trains it under a gate."""
+        network = build(config.model, self.parts.records)
+        engine = PrivateEngine(gate)
+        data = self._data(config, network, self.parts.records.private)
+        made_private(engine, config, network, data, self._plan.noise_of(config))
+        public = self.parts.records.public
+        shown = None if public is None else self._data(config, network, public)
+        return network, Trainer(engine, public=shown)
+
+    def score(self, config: Config, network: Network, gate: Gate) -> float:
+        """The share of the scored records that a network gets right, as released."""
+        noise = self._plan.score_noise
+        signal = (
+            CorrectCount(public=True) if noise is None else CorrectCount(noise_multiplier=noise)
+        )
+        data = self._data(config, network, self.parts.scored)
+        return signal.read(network.trained, data, gate=gate).value / len(data)
+
+    @property
+    def _records(self) -> int:
+        return len(self.parts.records.private)
+
+    def _data(self, config: Config, network: Network, data: TensorDataset) -> TensorDataset:
+        """Data as the trained part takes them; frozen features are computed once."""
+        if network.frozen is None:
+            return data
+        key = (config.model, id(data))
+        if key not in self._prepared:
+            self._prepared[key] = network.prepared(data)
+        return self._prepared[key]
+
+
+def trained(trainer: Trainer, steps: int, checkpoint: pathlib.Path | None = None) -> int:
+    """Trains until so many steps were taken in all or the gate refuses; how many they were.
+
+    Args:
+        trainer: What trains, from where it stands.
+        steps: How many steps the gate has room for, with those that are behind.
+        checkpoint: Where to save after every epoch.
+    """
+    engine: Any = trainer.engine
+    while engine.steps < steps:
+        record = trainer.epoch()
+        if record is not None and checkpoint is not None:
+            trainer.save(checkpoint)
+        if record is None or engine.exhausted:
+            break
+    return int(engine.steps)
