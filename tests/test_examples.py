@@ -94,3 +94,10 @@ def test_notebooks_run_from_top_to_bottom(notebook, tmp_path, monkeypatch):
                 assert shown
             else:
                 exec(compile(ast.Module([last], []), notebook.name, "exec"), names)
+
+
+@pytest.mark.slow
+def test_a_search_ends_with_the_best_rate_and_a_guarantee(tmp_path):
+    out = run("search.py", cwd=tmp_path)
+    assert "best rate" in out
+    assert out.endswith("(6.0, 1e-05)-DP, add/remove one record, fully adaptive, filter\n")

@@ -95,7 +95,7 @@ def place(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(found)
         write_points(found / "points.csv")
-        config()
+        config(training={"epochs": 10})  # a rung that does not end with an epoch
         run("config.toml")
     return found
 
@@ -115,9 +115,9 @@ def test_costs_add_up_to_what_the_gate_holds():
     assert replayed.epsilon == epsilon == result["epsilon"] <= 8.0
     charged = sum(sum(trial["charged"].values()) for trial in result["trials"])
     assert charged == sum(entry.count for entry in spends)
-    # 9 trials of 3 steps, 3 that go on to 9 and one to 27; a score after each rung of each.
+    # 9 trials of 3 steps, 3 that go on to 10 and one to 30; a score after each rung of each.
     assert [rung["trials"] for rung in result["rungs"]] == [9, 3, 1]
-    assert sorted(map(steps_of, result["trials"])) == [3] * 6 + [9] * 2 + [27]
+    assert sorted(map(steps_of, result["trials"])) == [3] * 6 + [10] * 2 + [30]
     scores = [entry for entry in spends if "score" in entry.purpose]
     assert len(scores) == 13
     assert all(entry.priced() == dm.Gaussian(result["score_noise"]) for entry in scores)
@@ -129,7 +129,7 @@ def test_the_winner_is_a_run_whose_epsilon_is_that_of_the_search(searched):
     assert result["winner"]["trial"] == winner["trial"]
     about = json.loads((searched / "run/winner/run.json").read_text())
     assert about["epsilon"] == result["epsilon"]
-    assert about["steps"] == 27
+    assert about["steps"] == 30
     model = dm.load_run("run/winner")
     assert model.predict([[90.0, 5.0, 50.0]]) in (["no"], ["yes"])
     text = (searched / "run/report.html").read_text()

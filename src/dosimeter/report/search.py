@@ -101,7 +101,7 @@ def _trials(result: Mapping[str, Any]) -> str:
     if result["method"] == "best_of":
         return f'<p class="quiet">{_SECRET}</p>'
     keys, rungs = result["space"], range(len(result["rungs"]))
-    heads = ["trial", *keys, *(f"score {rung + 1}" for rung in rungs), "charged", "ε alone"]
+    heads = ["trial", *keys, *(f"score {rung + 1}" for rung in rungs), "ε alone", "charged"]
     won = result["winner"]["trial"]
     ranked = sorted(
         result["trials"],
@@ -119,8 +119,8 @@ def _row(one: Mapping[str, Any], keys: Sequence[str], rungs: range) -> list[str]
         str(one["trial"]),
         *(_said(one["settings"][key]) for key in keys),
         *(scores.get(rung, "&ndash;") for rung in rungs),
-        paid or "nothing",
         "&infin;" if alone is None else at_most(alone),
+        paid or "nothing",
     ]
 
 
