@@ -46,6 +46,7 @@ for trial in study.trials:
     right = "pruned" if trial.value is None else f"{trial.value:.1%}"
     print(f"trial {trial.number}: rate {trial.params['rate']:.3g}, {right}")
 print(
-    f"best rate {study.best_params['rate']:.3g}; the whole search spent epsilon {budget.epsilon:.2f}"
+    f"best rate {study.best_params['rate']:.3g}; "
+    f"the whole search spent epsilon {budget.epsilon:.2f}"
 )
 print(budget.guarantee())

@@ -72,8 +72,8 @@ def write_starter(path: Path, text: str, command: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        if path.is_file() and path.read_text(encoding="utf-8") == STARTER:
-            typer.echo(f"{path} is there; start it with: dosimeter train {path}")
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            typer.echo(f"{path} is there; start it with: dosimeter {command} {path}")
             return
         raise ValueError(
             f"config must be a new file, got {str(path)!r}, which is there; name another"
