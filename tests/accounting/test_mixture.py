@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 
 import dosimeter as dm
 import oracles
-from dosimeter.accounting import Mixture
+from dosimeter.accounting import Mixture, Terms
 from dosimeter.accounting.weights import DEFAULT_ORDERS, default_weights
 from dosimeter.rdp import Orders
 from strategies import HOSTILE
@@ -92,6 +92,20 @@ def test_certified_in_rows(seed):
                     given_to = (mixture.orders, mixture.weights, mixture.delta, row)
                     assert_certified(value, oracles.epsilon(*given_to))
     assert found > 0.7 * asked
+
+
+@pytest.mark.parametrize("terms", [Terms.of_filter(8.0, 1e-6), Terms.of_odometer(1e-5)])
+def test_rows_that_end_far_from_their_optimum_are_certified(terms):
+    """Those that differ most from a finer solve, of many: there the tangent does the work."""
+    mixture = terms.mixture
+    factors = 10 ** np.random.default_rng(0).uniform(-4, 5, 1000)
+    rows = factors[:, None] * dm.SampledGaussian(0.01, 1.0).rdp(mixture.orders)
+    values = mixture.epsilons(rows)
+    finer = np.array([max(0.0, mixture.tangent(row).epsilon) for row in rows])
+    with mp.workdps(60):
+        for at in np.argsort(-np.abs(values - finer))[:10]:
+            given_to = (mixture.orders, mixture.weights, mixture.delta, rows[at])
+            assert_certified(values[at], oracles.epsilon(*given_to))
 
 
 def test_rows_that_are_no_sums_are_not_answered():

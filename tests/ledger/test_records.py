@@ -84,6 +84,19 @@ def test_lines_are_read_alike_in_both_ways(entry: Entry, at: int, put: str) -> N
             assert Entry.parse(edited) == expected
 
 
+@pytest.mark.parametrize(
+    "cost",
+    ['{"a": 1.0}', '{"b":1,"a":2}', '{"a":1.00}', '{"a":"é"}', '{"a":1.0', "{x}", '{"a":1}}'],
+)
+def test_a_cost_in_another_form_is_refused(cost: str) -> None:
+    entry = Entry(
+        *("b", 1, Kind.SPEND, "t", "p"), cost='{"a":1.0}', count=1, epsilon=0.5, state="s"
+    )
+    assert Entry.parse(entry.body()) == entry
+    with pytest.raises(JournalError, match="entry must"):
+        Entry.parse(entry.body().replace('{"a":1.0}', cost))
+
+
 @pytest.mark.parametrize("epsilon", [math.nan, -1.0, -math.inf])
 def test_an_entry_is_not_written_with_an_epsilon_that_is_none(epsilon: float) -> None:
     entry = Entry(budget="b", sequence=1, kind=Kind.SPEND, epsilon=epsilon, time="", previous="")
