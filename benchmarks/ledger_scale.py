@@ -25,6 +25,7 @@ from dosimeter.ledger import Ledger, book
 from dosimeter.ledger.request import request
 
 BLOCKS, BUDGETS, ENTRIES = 1_000, 10_000, 100_000
+_FILLED_AT_ONCE = 100_000
 _HOT = {"sqlite": 0.5, "postgresql": 0.6}
 
 
@@ -127,21 +128,22 @@ def _long_journal(folder: str) -> list[Result]:
 
 
 def fill(ledger: Ledger, name: str, entries: int) -> None:
-    """Spends as a client does, but recorded in one transaction."""
+    """Spends as a client does, but recorded in a few transactions."""
     ledger.create(name, epsilon=1e3, delta=1e-6)
     values = request(name, COST, 1, None, "", "").values(name)
     account = Account.open(Terms.of_filter(1e3, 1e-6))
-    with ledger._desk.store.writing() as transaction:
-        first = balance = book.read(transaction, name)
-        lines = []
-        for _ in range(entries):
-            account = account.after(COST)
-            at = book.position(account)
-            step = book.step(balance, at, time="2026-01-01T00:00:00.000000+00:00", **values)
-            balance = step.after
-            lines.append(book.Line(balance.sequence, None, None, balance.head, step.body))
-        book.Step(first, balance, step.entry, step.body).record(transaction)
-        book.write(transaction, balance, lines[:-1])
+    for begun in range(0, entries, _FILLED_AT_ONCE):
+        with ledger._desk.store.writing() as transaction:
+            first = balance = book.read(transaction, name)
+            lines = []
+            for _ in range(min(_FILLED_AT_ONCE, entries - begun)):
+                account = account.after(COST)
+                at = book.position(account)
+                step = book.step(balance, at, time="2026-01-01T00:00:00.000000+00:00", **values)
+                balance = step.after
+                lines.append(book.Line(balance.sequence, None, None, balance.head, step.body))
+            book.Step(first, balance, step.entry, step.body).record(transaction)
+            book.write(transaction, balance, lines[:-1])
 
 
 def _import_memory(folder: str, file: Path) -> float:

@@ -25,10 +25,9 @@ import uvicorn
 from sqlalchemy import text
 
 from benchmarks.ledger import COST, _postgresql
+from benchmarks.ledger_scale import fill
 from benchmarks.measure import Result, best_seconds
-from dosimeter.accounting import Account, Terms
-from dosimeter.ledger import Ledger, book
-from dosimeter.ledger.request import request
+from dosimeter.ledger import Ledger
 from dosimeter.rdp.plain import to_plain
 from dosimeter.service import Grant, Office, make_app
 from dosimeter.service.api import At, Who
@@ -36,7 +35,6 @@ from dosimeter.service.patience import Patience
 
 CLIENTS, ROUNDS, EACH = 16, 6, 25
 BUDGETS, ENTRIES, FEW = 10_000, 1_000_000, 10_000
-_FILLED_AT_ONCE = 50_000
 
 
 def results() -> list[Result]:
@@ -120,25 +118,6 @@ def prepare(folder: str) -> None:
         ledger.create_blocks("day", labels, 8.0, 1e-6)
         fill(ledger, "day-short", FEW)
         fill(ledger, "day-long", ENTRIES)
-
-
-def fill(ledger: Ledger, name: str, entries: int) -> None:
-    """Spends as a client does, but recorded in a few transactions."""
-    ledger.create(name, epsilon=1e3, delta=1e-6)
-    values = request(name, COST, 1, None, "", "").values(name)
-    account = Account.open(Terms.of_filter(1e3, 1e-6))
-    for first in range(0, entries, _FILLED_AT_ONCE):
-        with ledger._desk.store.writing() as transaction:
-            start = balance = book.read(transaction, name)
-            lines = []
-            for _ in range(min(_FILLED_AT_ONCE, entries - first)):
-                account = account.after(COST)
-                time = "2026-01-01T00:00:00.000000+00:00"
-                step = book.step(balance, account, time=time, **values)
-                balance = step.after
-                lines.append(book.Line(balance.sequence, None, None, balance.head, step.body))
-            book.Step(start, balance, step.entry, step.body).record(transaction)
-            book.write(transaction, balance, lines[:-1])
 
 
 def scale(folder: str) -> list[Result]:
