@@ -200,6 +200,12 @@ def test_a_run_is_one_line_of_the_journal_and_unfolds() -> None:
     run("history", "visitors", "--out", "journal.csv")
     assert len(Path("journal.csv").read_text().splitlines()) == 16
     run("history", "visitors", "--out", "journal.txt", code=2)
+    for _ in range(9):
+        run("spend", "visitors", "--gaussian", "300")
+        run("spend", "visitors", "--laplace", "300")
+    run("history", "visitors", "--out", "journal.csv")
+    assert len(Path("journal.csv").read_text().splitlines()) == 16 + 18  # all of them
+    assert len(run("history", "visitors").output.splitlines()) == 1 + 20
 
 
 def test_what_knows_no_purposes_is_given_one() -> None:

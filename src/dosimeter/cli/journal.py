@@ -33,8 +33,11 @@ _NOTE = (
 def history(
     name: Name,
     last: Annotated[
-        int, typer.Option(metavar="COUNT", min=1, max=1_000_000, help="How many lines.")
-    ] = 20,
+        int | None,
+        typer.Option(
+            metavar="COUNT", min=1, max=1_000_000, help="How many lines; 20, or all in FILE."
+        ),
+    ] = None,
     each: Annotated[
         bool, typer.Option("--each", help="Every entry, also those of one run, in a line.")
     ] = False,
@@ -57,6 +60,7 @@ def history(
     from dosimeter.ledger.activity import Activity, activities
 
     pages.require_known(out)
+    last = last or (20 if out is None else 1_000_000)
     with opened(db) as ledger:
         budgets = [ledger[one] for one in members(ledger, name, block)]
         whole = not (each or as_json)
