@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
@@ -198,7 +199,7 @@ print(engine.steps, engine.spends, repr(engine.epsilon))
 """
 
 
-def test_kill_between_spend_and_step_then_resume(tmp_path):
+def test_kill_between_spend_and_step_then_resume(tmp_path, monkeypatch, capsys):
     script = tmp_path / "run.py"
     script.write_text(textwrap.dedent(SCRIPT))
     run = [sys.executable, "-W", "ignore", str(script), str(tmp_path)]
@@ -207,8 +208,10 @@ def test_kill_between_spend_and_step_then_resume(tmp_path):
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert spent(tmp_path) == 8  # 7 steps taken, the eighth paid for
 
-    again = subprocess.run([*run, "0"], env=environment, capture_output=True, check=True)
-    steps, _, epsilon = again.stdout.split()
+    # This process is another one, too, and has torch loaded.
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path), "0"])
+    runpy.run_path(str(script))
+    steps, _, epsilon = capsys.readouterr().out.split()
     # The checkpoint knew of 5 steps; the gate keeps its 8 and the 10 new ones come on top.
     assert int(steps) == 5 + 10
     assert spent(tmp_path) == 8 + 10

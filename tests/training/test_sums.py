@@ -70,11 +70,18 @@ def farthest(total, records):
     return most, off
 
 
-@pytest.mark.parametrize("road", ROADS)
+SIZES = [
+    *((road, RECORDS) for road in ROADS if road != "steps"),
+    ("steps", RECORDS // 8),
+    pytest.param("steps", RECORDS, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("road", "records"), SIZES)
 @pytest.mark.parametrize("held", [0, entries.HELD])
-def test_sums_of_neighbours(road, held, monkeypatch):
+def test_sums_of_neighbours(road, records, held, monkeypatch):
     monkeypatch.setattr(entries, "HELD", held)  # large products are had one by one
-    most, off = farthest(ROADS[road], RECORDS)
+    most, off = farthest(ROADS[road], records)
     assert most <= ARITHMETIC / 4
     assert off <= 0.75 * ARITHMETIC
 
