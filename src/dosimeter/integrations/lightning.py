@@ -10,32 +10,32 @@ whatever would touch gradients or data on another way.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from dosimeter.accounting import Gate
+from dosimeter.decisions import Policy, Reading
+from dosimeter.decisions.steering import listed
 from dosimeter.integrations import parts
 from dosimeter.integrations.budgets import priced, shown
 
 parts.require("lightning", "2.6")
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
-from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy  # noqa: E402
+from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import (  # noqa: E402
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    default_collate,
-)
+from torch.utils.data import default_collate  # noqa: E402
 
+from dosimeter.integrations.lightning_refusals import (  # noqa: E402
+    require_loader,
+    require_private_way,
+)
+from dosimeter.integrations.loop import Loop  # noqa: E402
 from dosimeter.integrations.promised import PromisedLoader  # noqa: E402
 from dosimeter.training import PrivateEngine  # noqa: E402
-
-PRECISIONS = ("32-true", "64-true", "bf16-mixed")
-"""Precisions of a Trainer in which sums keep their bound."""
+from dosimeter.training.loader import Records  # noqa: E402
+from dosimeter.training.signals import Signal  # noqa: E402
+from dosimeter.training.trainer import require_signal  # noqa: E402
 
 
 class PrivateTraining(Callback):
@@ -53,6 +53,11 @@ class PrivateTraining(Callback):
             the data loader where batches are accumulated, and otherwise a whole batch.
         network: Name of the part of the module that is trained, such as "net", if it is neither its
             only part nor the module itself, as run by `self(x)`.
+        policy: One or more policies, which set noise and batch size after an epoch or end the fit;
+            they need a `signal`.
+        signal: What is read for them, of the trained network on the training records; with
+            `public=True` in it, on `public`.
+        public: Data known to be public, for such a signal.
         released: Names that the module may log while it trains, known to tell nothing of the data.
         spends_kept: Says that the gate outlived the run whose checkpoint is resumed and holds its
             spends; otherwise they are charged again.
@@ -73,29 +78,37 @@ class PrivateTraining(Callback):
         batch_size: int | None = None,
         physical_batch_size: int | None = None,
         network: str | None = None,
+        policy: Policy | Sequence[Policy] = (),
+        signal: Signal | None = None,
+        public: Records | None = None,
         released: Collection[str] = (),
         spends_kept: bool = False,
         seed: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
+        require_signal(policy, signal, public)
         self.gate = gate
+        self._policies, self._signal, self._public = listed(policy), signal, public
         self._noise, self._network, self._released = noise_multiplier, network, set(released)
         self._sizes = batch_size, physical_batch_size
         self._kept, self._seed = spends_kept, seed
         self._options = {"max_grad_norm": max_grad_norm, **options}
-        self._engine: PrivateEngine | None = None
+        self._run: Loop | None = None
         self._saved: dict[str, Any] | None = None
         self._undo: list[Callable[[], None]] = []
         self._loader: Any = None
-        self._stepped, self._left = False, 0
 
     @property
     def engine(self) -> PrivateEngine:
         """The engine of the fit under way or over: its steps, its epsilon, its guarantee."""
-        if self._engine is None:
+        return self._loop.engine
+
+    @property
+    def _loop(self) -> Loop:
+        if self._run is None:
             raise ValueError("there must have been a fit, got none yet")
-        return self._engine
+        return self._run
 
     # -- what Lightning calls ------------------------------------------------------------
 
@@ -103,7 +116,7 @@ class PrivateTraining(Callback):
         """Refuses what cannot be private, and keeps gradients from being averaged over ranks."""
         if stage != "fit":
             return
-        _refuse(trainer, pl_module)
+        require_private_way(trainer, pl_module)
         if isinstance(trainer.strategy, DDPStrategy):
             self._replace(trainer.strategy, "configure_ddp", lambda: None)
         # Before optimizers are made: they may ask how many steps there will be.
@@ -118,7 +131,8 @@ class PrivateTraining(Callback):
         """Puts the private loader, optimizer and network in the place of the user's."""
         batches = trainer.fit_loop._data_source.dataloader()
         network = self._trained(pl_module)
-        self._engine, private = self._made(trainer, batches, network)
+        engine, private = self._made(trainer, batches, network)
+        self._run = Loop(engine, self._policies, self._reading(network, batches.dataset, engine))
         self._route(network, private[0])
         batches.private = private[2]
         base = trainer.strategy.optimizers[0]
@@ -126,16 +140,14 @@ class PrivateTraining(Callback):
         # Schedulers go forward at every batch, the optimizer only at the last of a step.
         base._opt_called = True
         self._replace(pl_module, "log", self._quiet(trainer, pl_module.log))
-        self._engine.after_step(self._note_step)
         if self._saved is not None:
-            now = {"model": network.state_dict(), "optimizer": base.state_dict()}
-            self._engine.load_state_dict({**self._saved, **now}, spends_kept=self._kept)
+            self._run.restore(self._saved, network, spends_kept=self._kept)
             self._saved = None
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tells Lightning how many batches there will be, for the batch size may have changed."""
         loop, loader = trainer.fit_loop, self.engine.made[2]
-        self._left = self.engine.spends - self.engine.steps
+        self._loop.begin_epoch()
         if loop._combined_loader.limits != [len(loader)] and trainer.limit_train_batches == 1.0:
             loop._combined_loader.limits = [len(loader)]
             loop.max_batches = len(loader)
@@ -146,26 +158,20 @@ class PrivateTraining(Callback):
         self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any
     ) -> None:
         """Shows epsilon, and stops the Trainer when the gate would refuse the next step."""
-        engine = self.engine
-        self.log("epsilon", shown(engine.epsilon), prog_bar=True, rank_zero_only=True)
-        if not self._stepped:
-            return
-        self._stepped = False
-        used = engine.spends - engine.steps == self._left  # nothing that was paid ahead is left
-        if used and not engine.admits(engine.step_cost()):
+        self.log("epsilon", shown(self.engine.epsilon), prog_bar=True, rank_zero_only=True)
+        if self._loop.is_over():
             trainer.should_stop = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stops the Trainer when the loader ended before its time."""
-        if self.engine.exhausted or self.engine.stopped is not None:
+        """Lets policies decide, and stops the Trainer when they or the loader ended it."""
+        if self._loop.close_epoch():
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
         """Settings and spends; model and optimizer are in Lightning's checkpoint already."""
-        if self._engine is None:
+        if self._run is None:
             return {} if self._saved is None else self._saved
-        state = self._engine.state_dict()
-        return {name: state[name] for name in state if name not in ("model", "optimizer")}
+        return self._run.state()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keeps what a checkpoint says was spent, for the gate to be charged with."""
@@ -185,7 +191,7 @@ class PrivateTraining(Callback):
     def _sized(self, loader: Any, trainer: Trainer, accumulated: int) -> PromisedLoader:
         """The user's loader with the sizes of logical and physical batches."""
         batch_size, physical = self._sizes
-        _require_loader(loader)
+        require_loader(loader)
         if batch_size is None:
             batch_size = loader.batch_size * accumulated * trainer.world_size
         if physical is None and accumulated > 1:
@@ -207,6 +213,8 @@ class PrivateTraining(Callback):
             batch_size=batches.batch_size,
             records=batches.records,
             epochs=trainer.max_epochs if trainer.max_epochs is not None else -1,
+            policies=self._policies,
+            reading=None if self._signal is None else self._signal.cost,
         )
         engine = PrivateEngine(gate, seed=self._seed)
         collate = loader.collate_fn
@@ -227,6 +235,16 @@ class PrivateTraining(Callback):
         # Another fit goes on with the same budget.
         self.gate, self._noise = engine.gate, noise
         return engine, private
+
+    def _reading(
+        self, network: nn.Module, private: Records, engine: PrivateEngine
+    ) -> Callable[[], Reading] | None:
+        """What pays for and makes a reading of the network."""
+        signal, public = self._signal, self._public
+        if signal is None:
+            return None
+        data = public if signal.public and public is not None else private
+        return lambda: signal.read(network, data, gate=engine)
 
     def _trained(self, module: LightningModule) -> nn.Module:
         """The part of the module that is trained: by name, the only one, or the whole."""
@@ -273,9 +291,6 @@ class PrivateTraining(Callback):
 
         return quiet
 
-    def _note_step(self) -> None:
-        self._stepped = True
-
     def _replace(self, owner: Any, name: str, value: Any) -> None:
         """Sets an attribute until the fit is over."""
         before = vars(owner).get(name, self)  # self: there was none of its own
@@ -305,46 +320,3 @@ class _Source:
         if self._batches is None:
             self._batches = self._made(self._source.dataloader())
         return self._batches
-
-
-def _refuse(trainer: Trainer, module: LightningModule) -> None:
-    """Raises for what would touch gradients on another way than the engine's."""
-    if not module.automatic_optimization:
-        raise ValueError(
-            "module must leave the steps to Lightning, got automatic_optimization=False. Use "
-            "PrivateEngine in a loop of your own."
-        )
-    if trainer.gradient_clip_val:
-        raise ValueError(
-            f"gradient_clip_val must not be set, for records are clipped one by one, got "
-            f"{trainer.gradient_clip_val!r}. Use max_grad_norm of PrivateTraining."
-        )
-    if trainer.precision not in PRECISIONS:
-        raise ValueError(
-            f"precision must be one of {', '.join(PRECISIONS)}, got {trainer.precision!r}: sums of "
-            "clipped gradients would round past their bound."
-        )
-    strategy = trainer.strategy
-    launched = getattr(strategy.launcher, "is_interactive_compatible", False)
-    if type(strategy) not in (SingleDeviceStrategy, DDPStrategy) or launched:
-        raise ValueError(
-            "strategy must be 'auto' on one device or 'ddp' on several, got "
-            f"{type(strategy).__name__}{' in spawned processes' if launched else ''}: others cut "
-            "or average gradients by themselves, or take the budget to a copy of it."
-        )
-
-
-def _require_loader(loader: Any) -> Any:
-    """Raises unless every record of a data loader can be drawn independently."""
-    way_out = "Use DataLoader(dataset, batch_size=…, shuffle=True) with a map-style dataset."
-    if not isinstance(loader, DataLoader):
-        raise TypeError(
-            f"train_dataloader must be one DataLoader, got {type(loader).__name__}. {way_out}"
-        )
-    usual = (RandomSampler, SequentialSampler, DistributedSampler)
-    if not isinstance(loader.sampler, usual) or type(loader.batch_sampler) is not BatchSampler:
-        raise ValueError(
-            "train_dataloader must leave it to chance alone which records come, got "
-            f"{type(loader.sampler).__name__} in {type(loader.batch_sampler).__name__}. {way_out}"
-        )
-    return loader

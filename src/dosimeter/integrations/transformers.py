@@ -11,10 +11,12 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dosimeter.accounting import Gate
+from dosimeter.decisions import Policy, Reading
+from dosimeter.decisions.steering import listed
 from dosimeter.integrations import parts
 from dosimeter.integrations.budgets import priced, shown
 
@@ -22,13 +24,20 @@ parts.require("transformers", "5")
 
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
 from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
 from transformers.trainer_utils import TrainOutput  # noqa: E402
 
 from dosimeter.errors import StateError  # noqa: E402
+from dosimeter.integrations.loop import Loop  # noqa: E402
 from dosimeter.integrations.promised import PromisedLoader  # noqa: E402
+from dosimeter.integrations.transformers_records import (  # noqa: E402
+    Logits,
+    Numbered,
+    loss_for,
+)
 from dosimeter.training import PrivateEngine  # noqa: E402
+from dosimeter.training.signals import Signal  # noqa: E402
+from dosimeter.training.trainer import require_signal  # noqa: E402
 
 FILE = "privacy.pt"
 """Where a checkpoint holds what was spent."""
@@ -54,6 +63,10 @@ class PrivateTrainer(Trainer):
             that count.
         physical_batch_size: Largest number of records held at once on a device; by default
             `per_device_train_batch_size` where batches are accumulated, otherwise a whole batch.
+        policy: One or more policies, which set noise and batch size after an epoch or end training;
+            they need a `signal`.
+        signal: What is read for them: the logits and labels of the training records, one label
+            each; with `public=True` in it, those of `eval_dataset`.
         spends_kept: Says that the gate outlived the run whose checkpoint is resumed and holds its
             spends; otherwise they are charged again.
         seed: Makes batches and noise repeatable, and the noise predictable.
@@ -71,6 +84,8 @@ class PrivateTrainer(Trainer):
         noise_multiplier: float | None = None,
         loss: Callable[[Tensor, Tensor], Tensor] | None = None,
         physical_batch_size: int | None = None,
+        policy: Policy | Sequence[Policy] = (),
+        signal: Signal | None = None,
         spends_kept: bool = False,
         seed: int | None = None,
         **kwargs: Any,
@@ -83,19 +98,23 @@ class PrivateTrainer(Trainer):
         super().__init__(*args, **(kwargs if len(args) > 1 else {**kwargs, "args": settings}))
         self.gate, self._noise, self._seed = gate, noise_multiplier, seed
         self._given, self._physical, self._loss = given, physical_batch_size, loss
-        self._kept = spends_kept
-        self._engine: PrivateEngine | None = None
+        self._kept, self._policies, self._signal = spends_kept, listed(policy), signal
+        require_signal(policy, signal, self.eval_dataset)
+        self._run: Loop | None = None
         self._batches: PromisedLoader | None = None
         self._record_loss: Callable[..., Tensor] | None = None
-        self._stepped, self._left = False, 0
         self.add_callback(_Stop(self))
 
     @property
     def engine(self) -> PrivateEngine:
         """The engine: its steps, its epsilon, its guarantee. Made when training begins."""
-        if self._engine is None:
+        return self._loop.engine
+
+    @property
+    def _loop(self) -> Loop:
+        if self._run is None:
             raise ValueError("training must have begun, got none yet")
-        return self._engine
+        return self._run
 
     # -- what the Trainer asks for -------------------------------------------------------
 
@@ -122,7 +141,7 @@ class PrivateTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
         """The optimizer that the Trainer would make, in its private form."""
-        if self._engine is None:
+        if self._run is None:
             self._make_private(super().create_optimizer(model))
         self.optimizer = self.engine.made[1]
         return self.optimizer
@@ -138,6 +157,8 @@ class PrivateTrainer(Trainer):
             batch_size=batches.batch_size,
             records=batches.records,
             epochs=epochs,
+            policies=self._policies,
+            reading=None if self._signal is None else self._signal.cost,
         )
         engine = PrivateEngine(gate, seed=self._seed)
         self.model.train()  # an evaluation may have come before
@@ -156,10 +177,18 @@ class PrivateTrainer(Trainer):
         )
         # Schedules go forward at every batch, the optimizer only at the last of a step.
         base._opt_called = True
-        self.gate, self._engine = engine.gate, engine
+        self.gate = engine.gate
+        self._run = Loop(engine, self._policies, self._reading if self._signal else None)
         smoothing = self._given.label_smoothing_factor
         self._record_loss = engine.private_loss(self._loss or loss_for(self.model, smoothing))
-        engine.after_step(self._note_step)
+
+    def _reading(self) -> Reading:
+        """Pays for a reading of the model and makes it."""
+        signal = self._signal
+        assert signal is not None
+        data: Any = self.eval_dataset if signal.public else self.train_dataset
+        model = Logits(self.engine.made[0], data, self.data_collator, self.args.device)
+        return signal.read(model, Numbered(data), gate=self.engine)
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> Any:
         """The private model for training, which no other wrapper must average or cut."""
@@ -173,7 +202,7 @@ class PrivateTrainer(Trainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         """The mean over records of the loss of each by itself; in evaluation the Trainer's own."""
-        if self._engine is None or model is not self._engine.made[0]:
+        if self._run is None or model is not self.engine.made[0]:
             return super().compute_loss(model, inputs, return_outputs=return_outputs)
         assert self._record_loss is not None
         inputs = dict(inputs)
@@ -205,8 +234,8 @@ class PrivateTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Logs epsilon in the place of losses."""
         said = {name: value for name, value in logs.items() if name not in UNPAID}
-        if self._engine is not None:
-            said["epsilon"] = shown(self._engine.epsilon)
+        if self._run is not None:
+            said["epsilon"] = shown(self.engine.epsilon)
         super().log(said, start_time)
 
     def _finalize_training(self, *args: Any) -> TrainOutput:
@@ -220,9 +249,7 @@ class PrivateTrainer(Trainer):
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if self.args.should_save:
             os.makedirs(output_dir, exist_ok=True)
-            state = self.engine.state_dict()
-            kept = {name: state[name] for name in state if name not in ("model", "optimizer")}
-            torch.save(kept, os.path.join(output_dir, FILE))
+            torch.save(self._loop.state(), os.path.join(output_dir, FILE))
         super()._save_optimizer_and_scheduler(output_dir)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
@@ -234,24 +261,8 @@ class PrivateTrainer(Trainer):
                     f"{checkpoint}. Resume from one that PrivateTrainer wrote."
                 )
             state = torch.load(path, weights_only=True)
-            now = {"model": self.model.state_dict(), "optimizer": self.engine.made[1].state_dict()}
-            self.engine.load_state_dict({**state, **now}, spends_kept=self._kept)
+            self._loop.restore(state, self.model, spends_kept=self._kept)
         super()._load_optimizer_and_scheduler(checkpoint)
-
-    # -- when to stop --------------------------------------------------------------------
-
-    def _note_step(self) -> None:
-        self._stepped = True
-
-    def _begin_epoch(self) -> None:
-        self._left = self.engine.spends - self.engine.steps
-
-    def _is_over(self) -> bool:
-        """Whether the gate would refuse the next step, and all that is paid ahead was used."""
-        engine, stepped = self.engine, self._stepped
-        self._stepped = False
-        used = engine.spends - engine.steps == self._left
-        return stepped and used and not engine.admits(engine.step_cost())
 
 
 class _Stop(TrainerCallback):
@@ -262,45 +273,17 @@ class _Stop(TrainerCallback):
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Notes what was paid and not used before."""
-        self._trainer._begin_epoch()
+        self._trainer._loop.begin_epoch()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """After the last step that the gate allows."""
-        if self._trainer._is_over():
+        if self._trainer._loop.is_over():
             control.should_training_stop = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Where the loader ended before its time."""
-        engine = self._trainer.engine
-        if engine.exhausted or engine.stopped is not None:
+        """Where policies or the loader ended it."""
+        if self._trainer._loop.close_epoch():
             control.should_training_stop = True
-
-
-def loss_for(model: nn.Module, smoothing: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss of one record, as the model would compute it for a batch of one.
-
-    Args:
-        model: A model of transformers or PEFT, which says what it is for.
-        smoothing: How much of each label is given to the others.
-    """
-    whole: Any = model
-    inner = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
-    causal = type(inner).__name__.endswith(("ForCausalLM", "LMHeadModel"))
-    kind = getattr(inner.config, "problem_type", None)
-
-    def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        if kind == "regression" or (labels.is_floating_point() and kind is None):
-            return F.mse_loss(logits.reshape(labels.shape), labels)
-        if kind == "multi_label_classification":
-            return F.binary_cross_entropy_with_logits(logits, labels)
-        if causal:
-            logits, labels = logits[:, :-1], labels[:, 1:]
-        each = F.cross_entropy(
-            logits.flatten(0, -2), labels.flatten(), reduction="none", label_smoothing=smoothing
-        )
-        return each.sum() / (labels != -100).sum().clamp(min=1)
-
-    return loss
 
 
 def _adapted(given: TrainingArguments, kwargs: dict[str, Any]) -> TrainingArguments:

@@ -15,9 +15,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 
 import dosimeter as dm
+from dosimeter.decisions import AdaptNoise, Policy, StepSettings, StopEarly
 from dosimeter.errors import BudgetExceeded, TicketError
 from dosimeter.integrations.lightning import PrivateTraining
-from dosimeter.training import PrivateEngine
+from dosimeter.training import CorrectCount, PrivateEngine
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -235,6 +236,83 @@ class TestOthersObjects:
         privacy = PrivateTraining(odometer(), noise_multiplier=2.0, network="net")
         fit(classifier, privacy)
         assert privacy.engine.steps == 10
+
+
+class Halving(Policy):
+    """Halves the noise and the batch size after every epoch."""
+
+    def __init__(self):
+        super().__init__(every=1)
+        self._seen = []
+
+    def update(self, engine, reading):
+        self._seen.append(reading.value)
+        engine.noise_multiplier /= 2
+        engine.batch_size //= 2
+
+
+class TestPolicies:
+    def test_noise_and_batch_size_follow_a_policy(self, classifier, fit):
+        gate, policy, signal = odometer(), Halving(), CorrectCount(noise_multiplier=20.0)
+        fit(classifier, PrivateTraining(gate, noise_multiplier=4.0, policy=policy, signal=signal),
+            max_epochs=3)  # fmt: skip
+        assert len(policy._seen) == 3
+        plain = odometer()
+        for noise, batch in [(4.0, 20), (2.0, 10), (1.0, 5)]:
+            plain.spend(StepSettings(noise, batch, 200).cost, 200 // batch)
+            plain.spend(signal.cost)
+        assert gate.epsilon == pytest.approx(plain.epsilon, rel=1e-6)
+
+    def test_a_policy_ends_the_fit(self, classifier, fit, data):
+        privacy = PrivateTraining(
+            odometer(), noise_multiplier=2.0, policy=StopEarly(target=0.01, every=2),
+            signal=CorrectCount(public=True), public=data(50, 1))  # fmt: skip
+        trainer = fit(classifier, privacy, max_epochs=9)
+        assert trainer.should_stop
+        assert privacy.engine.steps == privacy.engine.spends == 20
+
+    def test_a_policy_that_does_not_say_what_it_will_ask_for_has_no_menu(self, classifier, fit):
+        privacy = PrivateTraining(
+            (3.0, 1e-5), noise_multiplier=8.0, policy=Halving(), signal=CorrectCount())  # fmt: skip
+        with pytest.warns(UserWarning, match="no menu"):
+            fit(classifier, privacy, max_epochs=2)
+        assert privacy.engine.spends == 10 + 20 + 2
+        assert privacy.engine.epsilon <= 3.0
+
+    @pytest.mark.slow
+    def test_epsilon_and_delta_are_priced_for_the_policy_too(self, classifier, fit):
+        policy, signal = AdaptNoise(step=0.2, every=1, horizon=2), CorrectCount()
+        privacy = PrivateTraining((3.0, 1e-5), policy=policy, signal=signal)
+        fit(classifier, privacy, max_epochs=2)
+        engine = privacy.engine
+        assert engine.spends > engine.steps > 0
+        assert engine.epsilon <= 3.0
+
+    def test_a_reading_that_is_refused_ends_the_fit(self, classifier, fit):
+        gate = dm.Filter(epsilon=1.5, delta=1e-6)
+        signal = CorrectCount(noise_multiplier=0.5)
+        privacy = PrivateTraining(gate, noise_multiplier=4.0, policy=Halving(), signal=signal)
+        trainer = fit(classifier, privacy, max_epochs=9)
+        assert trainer.should_stop
+        assert privacy.engine.stopped == "the gate refused the next reading"
+        assert privacy.engine.steps == privacy.engine.spends == 10
+
+    def test_a_checkpoint_brings_what_the_policy_did(self, classifier, fit, tmp_path):
+        signal = CorrectCount(noise_multiplier=20.0)
+        saving = ModelCheckpoint(dirpath=tmp_path, save_last=True, save_on_train_epoch_end=True)
+        first = PrivateTraining(odometer(), noise_multiplier=4.0, policy=Halving(), signal=signal)
+        fit(classifier, first, saving, enable_checkpointing=True, max_epochs=1)
+        policy, gate = Halving(), odometer()
+        second = PrivateTraining(gate, noise_multiplier=4.0, policy=policy, signal=signal)
+        fit(classifier, second, max_epochs=2, ckpt_path=tmp_path / "last.ckpt")
+        assert second.engine.noise_multiplier == 1.0  # halved before the checkpoint and after it
+        assert len(policy._seen) == 2
+        assert second.engine.steps == 10 + 20
+        assert second.engine.spends == 10 + 1 + 20 + 1
+
+    def test_policies_without_a_signal_are_refused(self):
+        with pytest.raises(ValueError, match="signal must be given"):
+            PrivateTraining(odometer(), noise_multiplier=2.0, policy=Halving())
 
 
 class TestRefusals:

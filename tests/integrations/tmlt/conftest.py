@@ -13,9 +13,10 @@ with warnings.catch_warnings():  # of their own imports
 
 
 @pytest.fixture(scope="session")
-def spark():
+def spark(tmp_path_factory):
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark"))}  # fmt: skip
     builder = SparkSession.builder.master("local[1]")
     for name, value in settings.items():
         builder = builder.config(name, value)
