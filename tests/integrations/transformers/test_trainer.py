@@ -12,9 +12,10 @@ import torch
 from transformers import Trainer
 
 import dosimeter as dm
+from dosimeter.decisions import Policy, StopEarly
 from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.integrations.transformers import PrivateTrainer
-from dosimeter.training import PrivateEngine
+from dosimeter.training import CorrectCount, PrivateEngine
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -247,3 +248,47 @@ def test_two_ranks_train_one_model_on_one_budget(tmp_path):
     assert first["steps"] == second["steps"] == first["spends"] == 12
     assert first["epsilon"] == second["epsilon"] > 0
     assert first["parameters"] == second["parameters"]
+
+
+class Halving(Policy):
+    """Halves the noise after every epoch."""
+
+    def __init__(self):
+        super().__init__(every=1)
+        self._seen = []
+
+    def update(self, engine, reading):
+        self._seen.append(reading.value)
+        engine.noise_multiplier /= 2
+
+
+class TestPolicies:
+    def test_noise_follows_a_policy_also_from_a_checkpoint(self, model, sentences, arguments):
+        gate, policy, signal = odometer(), Halving(), CorrectCount(noise_multiplier=20.0)
+        settings = arguments(num_train_epochs=2, save_strategy="epoch")
+        trainer = PrivateTrainer(gate, model("bert with LoRA"), settings, noise_multiplier=4.0,
+                                 policy=policy, signal=signal,
+                                 train_dataset=sentences())  # fmt: skip
+        trainer.train()
+        plain = odometer()
+        for noise in (4.0, 2.0):
+            plain.spend(dm.SampledGaussian(20 / 120, noise), 6)
+            plain.spend(signal.cost)
+        assert gate.epsilon == pytest.approx(plain.epsilon, rel=1e-6)
+        assert len(policy._seen) == 2
+        saved = sorted(pathlib.Path(settings.output_dir).glob("checkpoint-*"))[0]
+        state = torch.load(saved / "privacy.pt", weights_only=True)
+        assert set(state) == {"engine", "epochs", "steering"}
+
+    def test_a_public_signal_reads_the_evaluation_data_and_ends_training(
+        self, model, sentences, arguments
+    ):
+        trainer = PrivateTrainer(
+            odometer(), model("bert"), arguments(num_train_epochs=9), noise_multiplier=2.0,
+            policy=StopEarly(target=0.01, every=2), signal=CorrectCount(public=True),
+            train_dataset=sentences(), eval_dataset=sentences(30, 1))  # fmt: skip
+        trainer.train()
+        assert trainer.engine.steps == trainer.engine.spends == 12
+        with pytest.raises(ValueError, match="signal must be given"):
+            PrivateTrainer(odometer(), model("bert"), arguments(), noise_multiplier=2.0,
+                           policy=Halving(), train_dataset=sentences())  # fmt: skip
