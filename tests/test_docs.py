@@ -49,7 +49,7 @@ ONCE = {
     "dosimeter budget export": "never writes over a file, and a budget is moved once",
     "dosimeter budget import": "a budget is imported once",
     "dosimeter train": "never writes over a run",
-    "create_stream": "a stream is begun once",
+    "dosimeter stream create": "a stream is begun once, and so in Python",
     "service.md": "the first token of an office is printed once",
 }
 """Pages, and commands of others, that a reader cannot run twice in one folder, and why."""
