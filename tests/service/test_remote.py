@@ -52,7 +52,7 @@ def budget(ledger, request):
 @pytest.mark.parametrize(("remote", "local"), [(RemoteLedger, Ledger), (RemoteBudget, Budget)])
 def test_every_word_of_a_ledger_is_spoken_remotely(remote, local):
     inherited = {"open", "buffered", "name", "__enter__", "__exit__", "__repr__", "_open_all"}
-    inherited |= {"_lines", "_repr_html_", "anchor", "_heads", "blocks"}
+    inherited |= {"_lines", "_repr_html_", "anchor", "_heads", "blocks", "noted"}
     for name, word in inspect.getmembers(local):
         ours = inspect.isfunction(word) or isinstance(word, property)
         if ours and name not in inherited and name != "__init__":

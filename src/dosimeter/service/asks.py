@@ -42,7 +42,6 @@ class Terms(Ask):
     menu: Annotated[list[Plain], Field(max_length=50)] | None = None
     plan: tuple[Plain, Count] | None = None
     neighbours: str = str(Neighbours.ADD_REMOVE_RECORD)
-    exist_ok: bool = Field(False, description="Leave those on these terms as they are.")
     purpose: Purpose = ""
 
     def terms(self) -> dict[str, Any]:
@@ -62,6 +61,7 @@ class Creation(Terms):
 
     names: Annotated[list[Name], Field(min_length=1, max_length=1000)]
     epsilon: float | None = Field(description="Never to be passed; null only reads, no limit.")
+    exist_ok: bool = Field(False, description="Leave those on these terms as they are.")
     orders: Annotated[list[float], Field(max_length=1000)] | None = None
     weights: Annotated[list[float], Field(max_length=1000)] | None = None
 
