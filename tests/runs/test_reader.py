@@ -17,7 +17,7 @@ from dosimeter.training import GradSampling
 def test_a_config_is_read_with_its_defaults():
     config = config_from(changed(training={"epochs": 7}))
     assert config.training.epochs == 7
-    assert config.training.max_grad_norm == 1.0
+    assert config.training.max_grad_norm is None
     assert config.data.bounds == [0, 100]
     assert config.policy is None
 

@@ -18,12 +18,15 @@ from dosimeter.accounting.tally import largest
 from dosimeter.decisions import (
     AdaptBatch,
     AdaptNoise,
+    Horizon,
     LowerNoise,
     Policy,
+    RootBatch,
     StepSettings,
     StopEarly,
     costs_of,
     filter_for,
+    require_useful,
 )
 from dosimeter.decisions.menus import patiently, readings_due, without_menu
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
@@ -87,7 +90,7 @@ class Needs:
         menu: bool = True,
         note: Callable[[str], None] = print,
     ) -> None:
-        batch = config.training.batch_size
+        batch = config.training.batch_size or RootBatch()(records)
         if not batch <= records:
             raise ValueError(
                 f"training.batch_size must be at most the {records} private records, got {batch}"
@@ -95,8 +98,14 @@ class Needs:
         self._config, self.records, self._note = config, records, note
         self.notes: list[str] = []
         self._begun, self._menu = begun, menu and config.budget.menu
-        self.epochs, self.batch_size = config.training.epochs, batch
-        self.steps_per_epoch = -(-records // batch)
+        self.batch_size, self.steps_per_epoch = batch, -(-records // batch)
+        self.epochs = config.training.epochs or Horizon()(self.steps_per_epoch)
+
+    @property
+    def chosen(self) -> bool:
+        """Whether batch size or epochs were left out."""
+        training = self._config.training
+        return training.batch_size is None or training.epochs is None
 
     @property
     def steps(self) -> int:
@@ -182,6 +191,11 @@ class Needs:
                 f"got {exact(epsilon)}, which no noise fits into; take fewer epochs, or a signal "
                 "with more noise"
             ) from error
+        try:
+            settings = StepSettings(noise, self.batch_size, self.records)
+            require_useful(settings, self.steps, epsilon, delta)
+        except ValueError as error:
+            raise ValueError(f"budget.{error}") from error
         return Priced(noise, gate)
 
     @property
@@ -206,7 +220,7 @@ class Needs:
 
     def cost(self, noise: float) -> SampledGaussian:
         """What a step costs."""
-        return StepSettings(noise, self._config.training.batch_size, self.records).cost
+        return StepSettings(noise, self.batch_size, self.records).cost
 
     def lasts(self, purse: Purse) -> float:
         """How many epochs the budget pays for at the first noise; infinite for an odometer.

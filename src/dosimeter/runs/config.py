@@ -139,42 +139,41 @@ class BudgetTable:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTable:
-    """[training]: DP-SGD.
+    """[training]: DP-SGD; under a filter all of it may be left out, and is chosen as `fit` does.
 
     Attributes:
-        epochs: How many at most.
-        batch_size: Expected number of records in a step.
+        epochs: How many at most; as many as make 400 steps by default.
+        batch_size: Expected number of records in a step; from their number by default.
         noise_multiplier: Noise over the clipping norm. Under a filter it may be left out: the
             least noise with which the budget lasts for the epochs is taken.
-        max_grad_norm: What the gradient of each record is clipped to.
-        learning_rate: Of SGD.
-        momentum: Of SGD.
+        max_grad_norm: What the gradient of each record is clipped to. Without it all are given
+            the same length.
+        learning_rate: Of SGD. Without it, one that follows what gradients show.
+        momentum: Of SGD; 0 with a learning rate, 0.9 without one.
         physical_batch_size: The most records held at once; all of a step by default.
         grad_sampling: How the gradient of each record is had; see docs/training.md.
         seed: Makes the run repeatable and its noise predictable.
     """
 
-    epochs: int
-    batch_size: int
+    epochs: int | None = None
+    batch_size: int | None = None
     noise_multiplier: float | None = None
-    max_grad_norm: float = 1.0
-    learning_rate: float = 0.5
-    momentum: float = 0.0
+    max_grad_norm: float | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
     physical_batch_size: int | None = None
     grad_sampling: Literal["onepass", "hooks", "ghost", "ew"] = "onepass"
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        arguments.count("training.epochs", self.epochs)
-        arguments.count("training.batch_size", self.batch_size)
-        arguments.positive("training.max_grad_norm", self.max_grad_norm)
-        arguments.positive("training.learning_rate", self.learning_rate)
-        if not 0 <= self.momentum < 1:
+        for key in ("epochs", "batch_size", "physical_batch_size"):
+            if getattr(self, key) is not None:
+                arguments.count(f"training.{key}", getattr(self, key))
+        for key in ("noise_multiplier", "max_grad_norm", "learning_rate"):
+            if getattr(self, key) is not None:
+                arguments.positive(f"training.{key}", getattr(self, key))
+        if self.momentum is not None and not 0 <= self.momentum < 1:
             raise ValueError(f"training.momentum must be from 0 to below 1, got {self.momentum!r}")
-        if self.noise_multiplier is not None:
-            arguments.positive("training.noise_multiplier", self.noise_multiplier)
-        if self.physical_batch_size is not None:
-            arguments.count("training.physical_batch_size", self.physical_batch_size)
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise ValueError(f"training.seed must be from 0 to below 2**63, got {self.seed!r}")
 
@@ -291,8 +290,8 @@ class Config:
     data: DataTable
     model: ModelTable
     budget: BudgetTable
-    training: TrainingTable
     output: OutputTable
+    training: TrainingTable = TrainingTable()
     policy: PolicyTable | None = None
     signal: SignalTable | None = None
     stop: StopTable | None = None

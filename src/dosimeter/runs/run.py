@@ -25,13 +25,14 @@ from dosimeter import __version__
 from dosimeter.rounding import exact
 from dosimeter.runs import words
 from dosimeter.runs.budgets import Needs, policies
-from dosimeter.runs.config import Config, SignalTable
+from dosimeter.runs.config import Config, SignalTable, TrainingTable
 from dosimeter.runs.datasets import Records, load
 from dosimeter.runs.folder import RunFolder, Saved
 from dosimeter.runs.networks import Network, build
 from dosimeter.runs.purse import Purse, opened
-from dosimeter.training import CorrectCount, History, MeanLoss, PrivateEngine, Trainer
-from dosimeter.training.fit import shown
+from dosimeter.training import AutoRate, CorrectCount, History, MeanLoss, PrivateEngine, Trainer
+from dosimeter.training.fit import clipping_for, followers, shown
+from dosimeter.training.planning import records_at_once
 
 INTERRUPTED = "it was interrupted"
 CLOSED = "the budget was closed"
@@ -104,6 +105,11 @@ def _require_affordable(
         epochs = needs.lasts(purse)
         for line in needs.notes:
             note(line)
+        if needs.chosen:
+            note(
+                f"note: batch_size {needs.batch_size} and {needs.epochs} epochs follow from "
+                f"{needs.records} records, as far as training leaves them out"
+            )
         if needs.given_noise is None:
             note(_chosen(needs))
         elif epochs < needs.epochs:
@@ -140,48 +146,62 @@ class _Run:
         self, started: Callable[[PrivateEngine], None], *, progress: bool, watch: str | None
     ) -> History:
         """Trains, from the checkpoint on if there is one."""
-        training, public = self.config.training, self.records.public
+        training, public, needs = self.config.training, self.records.public, self.needs
         engine = PrivateEngine(self.purse.gate, seed=training.seed)
         data = self.network.prepared(self.records.private)
-        made_private(engine, self.config, self.network, data, self.needs.noise)
+        rule = made_private(
+            engine, self.config, self.network, data, noise=needs.noise, batch_size=needs.batch_size
+        )
         trainer = Trainer(
             engine,
             policy=policies(self.config),
             signal=_signal(self.config),
             public=None if public is None else self.network.prepared(public),
+            **followers(engine, needs.steps, rule),
         )
         path, kept = self.folder.checkpoint, self.purse.kind == "ledger"
         trainer.resume(path, spends_kept=kept)
         started(engine)
         name = self.folder.path.name
         told = watch or self.folder.path
-        history = shown(trainer, training.epochs, path, progress=progress, name=name, watch=told)
+        history = shown(trainer, needs.epochs, path, progress=progress, name=name, watch=told)
         if self.purse.found_closed:
             history.ended = CLOSED
         return history
 
 
 def made_private(
-    engine: PrivateEngine, config: Config, network: Network, data: TensorDataset, noise: float
-) -> None:
-    """Makes an engine train a network as [training] says, on data as it takes them."""
-    training, model = config.training, network.trained
-    options: dict[str, Any] = {"grad_sampling": training.grad_sampling}
-    if training.physical_batch_size is not None:
-        options["physical_batch_size"] = training.physical_batch_size
+    engine: PrivateEngine,
+    config: Config,
+    network: Network,
+    data: TensorDataset,
+    *,
+    noise: float,
+    batch_size: int,
+) -> AutoRate | None:
+    """Makes an engine train a network as [training] says, on data as it takes them.
+
+    Returns:
+        What has to set the learning rate; None where it was given.
+    """
+    training, model, held = config.training, network.trained, config.training.physical_batch_size
+    if held is None and training.batch_size is None:
+        held = records_at_once(model, data, batch_size)
+    options = {"grad_sampling": training.grad_sampling, "physical_batch_size": held}
+    rule = _rule(training)
     engine.make_private(
         model,
         torch.optim.SGD(
             [p for p in model.parameters() if p.requires_grad],
-            lr=training.learning_rate,
-            momentum=training.momentum,
+            lr=training.learning_rate or 1.0,
+            momentum=(training.momentum or 0.0) if rule is None else rule.momentum,
         ),
         data,
         noise_multiplier=noise,
-        batch_size=training.batch_size,
-        max_grad_norm=training.max_grad_norm,
-        **options,
+        batch_size=batch_size,
+        **clipping_for(training.max_grad_norm, options),
     )
+    return rule
 
 
 def write_results(
@@ -226,6 +246,13 @@ def write_results(
     }
     folder.write("run.json", json.dumps(result, indent=1) + "\n")
     return result
+
+
+def _rule(training: TrainingTable) -> AutoRate | None:
+    """What sets the learning rate where none is given."""
+    if training.learning_rate is not None:
+        return None
+    return AutoRate() if training.momentum is None else AutoRate(momentum=training.momentum)
 
 
 def _signal(config: Config) -> CorrectCount | MeanLoss | None:

@@ -31,13 +31,13 @@ delta = 1e-5            # well below one over the number of records
 # ledger = "sqlite:///budgets.db"
 # name = "patients"
 
-[training]
-epochs = 30
-batch_size = 256
+[training]              # a filter needs none of these: what is left out is chosen
+# epochs = 30               # left out: as many as make 400 steps
+# batch_size = 256          # left out: from the number of records
 # noise_multiplier = 4.0    # left out: the least with which the budget lasts for the epochs
-max_grad_norm = 1.0
-learning_rate = 0.2
-momentum = 0.9
+# max_grad_norm = 1.0       # left out: all gradients get the same length
+# learning_rate = 0.2       # left out: it follows what released gradients show
+# momentum = 0.9
 # physical_batch_size = 64  # if memory is short
 # grad_sampling = "onepass" # or Opacus' "hooks", "ghost", "ew"
 # seed = 1              # repeatable, and so NOT private

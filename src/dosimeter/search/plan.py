@@ -26,7 +26,7 @@ from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.rounding import exact
 from dosimeter.runs.config import Config
 from dosimeter.search.selection import selection
-from dosimeter.search.table import PRICED, Search
+from dosimeter.search.table import PRICED, Search, batch_of, epochs_of
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Budget
@@ -120,13 +120,14 @@ class Planner:
         self, search: Search, records: int, budget: Budget | None, note: Callable[[str], None]
     ) -> None:
         training, table = search.config.training, search.table
-        if not training.batch_size <= records:
+        batch, epochs = batch_of(training), epochs_of(training)
+        if not batch <= records:
             raise ValueError(
                 f"training.batch_size must be at most the {records} records to train on, got "
-                f"{training.batch_size}"
+                f"{batch}"
             )
         self._search, self._budget, self._note = search, budget, note
-        self._batch, self._records = training.batch_size, records
+        self._batch, self._records = batch, records
         if budget is None:
             epsilon, delta = search.config.budget.epsilon, search.config.budget.delta
             assert epsilon is not None
@@ -135,7 +136,7 @@ class Planner:
         else:
             standing = budget.statement()
             self._epsilon, self._delta = standing.limit, standing.delta
-        steps = training.epochs * -(-records // training.batch_size)
+        steps = epochs * -(-records // batch)
         if table.method == "best_of":
             self._counts, self._steps = [1], [steps]
         else:

@@ -215,6 +215,22 @@ def _range(where: str, key: str, value: Mapping[str, Any], *, whole: bool) -> Ax
     return Axis(key, whole, numbers[0], numbers[1], log)
 
 
+def batch_of(training: TrainingTable) -> int:
+    """The batch size, which a search must be given."""
+    return _given("batch_size", training.batch_size)
+
+
+def epochs_of(training: TrainingTable) -> int:
+    """The epochs of the winner, which a search must be given."""
+    return _given("epochs", training.epochs)
+
+
+def _given(key: str, value: int | None) -> int:
+    if value is None:
+        raise ValueError(f"training.{key} must be given for a search, got none")
+    return value
+
+
 def _require_fit(config: Config, table: SearchTable, space: tuple[Axis, ...]) -> None:
     """Refuses what a search cannot do, by the key that is to be changed."""
     keys = [axis.key for axis in space]
@@ -226,6 +242,13 @@ def _require_fit(config: Config, table: SearchTable, space: tuple[Axis, ...]) ->
     for name in ("policy", "stop", "signal"):
         if getattr(config, name) is not None:
             raise ValueError(f"{name} must be left out of a search, got [{name}]")
+    batch_of(config.training)
+    epochs_of(config.training)
+    if config.training.learning_rate is None and "training.learning_rate" not in keys:
+        raise ValueError(
+            "training.learning_rate must be given or searched for, got neither: the rule that sets "
+            "it without one needs no search"
+        )
     if config.training.seed is not None:
         raise ValueError(f"training.seed must be left out: {_FIXED['training.seed']}")
     if table.public and not config.data.declares_public:

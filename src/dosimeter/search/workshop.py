@@ -26,7 +26,7 @@ from dosimeter.runs.networks import Network, build
 from dosimeter.runs.run import made_private
 from dosimeter.search.allowance import Prepaid
 from dosimeter.search.plan import Plan
-from dosimeter.search.table import Search, Value
+from dosimeter.search.table import Search, Value, batch_of
 from dosimeter.training import CorrectCount, PrivateEngine, Trainer
 
 _HOLDOUT = 0.2
@@ -78,11 +78,9 @@ class Workshop:
             ValueError: There is no such run; nothing was charged.
         """
         config = self._search.with_settings(settings)
-        if not config.training.batch_size <= self._records:
-            raise ValueError(
-                f"training.batch_size must be at most {self._records}, got "
-                f"{config.training.batch_size}"
-            )
+        batch = batch_of(config.training)
+        if not batch <= self._records:
+            raise ValueError(f"training.batch_size must be at most {self._records}, got {batch}")
         try:
             self.begun(config, Prepaid({}))
         except (TypeError, RuntimeError, NotImplementedError) as error:
@@ -92,14 +90,15 @@ class Workshop:
     def cost(self, config: Config) -> SampledGaussian:
         """What a step of a run costs."""
         noise = self._plan.noise_of(config)
-        return StepSettings(noise, config.training.batch_size, self._records).cost
+        return StepSettings(noise, batch_of(config.training), self._records).cost
 
     def begun(self, config: Config, gate: Gate) -> tuple[Network, Trainer]:
         """A network with fresh weights, and what trains it under a gate."""
         network = build(config.model, self.parts.records)
         engine = PrivateEngine(gate)
         data = self._data(config, network, self.parts.records.private)
-        made_private(engine, config, network, data, self._plan.noise_of(config))
+        noise, batch = self._plan.noise_of(config), batch_of(config.training)
+        made_private(engine, config, network, data, noise=noise, batch_size=batch)
         public = self.parts.records.public
         shown = None if public is None else self._data(config, network, public)
         return network, Trainer(engine, public=shown)

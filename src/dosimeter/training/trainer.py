@@ -182,7 +182,8 @@ class Trainer:
         self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
         self._steering.restore(state)
         for name, each in self._followers.items():
-            each.restore(state[name])
+            if name in state:  # a checkpoint of an earlier release has none
+                each.restore(state[name])
         self.begin_epoch()
 
     @property
