@@ -99,4 +99,4 @@ def test_init_writes_a_config_that_runs_as_it_is():
     run()
     assert said()["accuracy"] > 0.8
     assert said()["epsilon"] <= 4.0
-    assert said()["ended"] == "all 30 epochs were done"
+    assert said()["ended"] == "all 134 epochs were done"
