@@ -19,7 +19,7 @@ def test_demo(tmp_path, monkeypatch):
     page = tmp_path / "dosimeter-demo" / "report.html"
     assert done.stdout.rstrip().endswith(page.as_uri())
     text = page.read_text(encoding="utf-8")
-    for way in ("fixed noise", "adaptive noise", "early stopping", "tuned noise"):
+    for way in ("guessed rate", "guessed norm", "guessed noise", "no guess"):
         assert way in done.stdout
         assert way in text
         folder = page.parent / way.replace(" ", "-")
@@ -28,12 +28,10 @@ def test_demo(tmp_path, monkeypatch):
         spent = history["epochs"][-1]["epsilon"]
         (said,) = re.findall(rf"^{way} .*%.*\)  +([\d.]+)  ", done.stdout, re.MULTILINE)
         assert spent <= float(said) <= spent + 0.001
-        if way == "early stopping":
-            assert f"for epsilon {said}.\nNoise tuned with hindsight got" in done.stdout
-    assert "Batch size (expected records a step), the same at every epoch: 256." in text
-    assert text.count("<figure>") == 5
+    assert "In short, from the same budget: learning_rate 0.001" in done.stdout
+    assert "no filter passed its limit of 4" in done.stdout
+    assert "Batch size (expected records a step), the same at every epoch: 682." in text
     assert "certain before training began" in text
-    assert "no limit was promised beforehand" in text
     again = CliRunner().invoke(app, ["report", *map(str, page.parent.glob("*-*"))])
     assert again.exit_code == 0
     assert (tmp_path / "report.html").stat().st_size == page.stat().st_size

@@ -98,7 +98,7 @@ def folder(path, tmp_path, monkeypatch):
     """A folder with what examples speak of: budgets, an export of one, and two runs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DOSIMETER_DB", raising=False)
-    for name in ("fixed-noise", "early-stopping"):
+    for name in ("guessed-rate", "no-guess"):
         save_run(tmp_path / "runs" / name)
     if path == ("predict",):
         save_trained(tmp_path / "run", tmp_path / "patients.csv")

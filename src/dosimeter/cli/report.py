@@ -24,7 +24,7 @@ def report(
 
     \b
     Example:
-      dosimeter report runs/fixed-noise runs/early-stopping --out runs.html
+      dosimeter report runs/guessed-rate runs/no-guess --out runs.html
     """
     from dosimeter.report import write
 
