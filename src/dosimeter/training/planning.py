@@ -2,7 +2,7 @@
 """Plan: what a run will ask for if nothing ends it early, and the choices nobody made for it.
 
 Batch size, horizon and noise follow from the number of records and the budget, both public; how
-many records are held at once, from a record of zeros. No record is looked at.
+many records are held at once, from zeros of the shape that all of them have. No record is read.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch.utils.data import TensorDataset
 
 from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.calibrate import calibrated
@@ -137,8 +136,11 @@ def records_at_once(model: nn.Module, dataset: Records, batch_size: int) -> int 
     """How many records to hold at once so that memory suffices; None for all of a batch.
 
     A record takes what the model keeps of one for its backward pass, and its gradient. It is tried
-    on one record whose values are all zero. What cannot be tried is not bounded.
+    on zeros. Only where records are rows of tensors is their shape known without reading one;
+    others, and what cannot be tried, are not bounded.
     """
+    if not isinstance(dataset, TensorDataset):
+        return None
     kept = 0
 
     def keep(tensor: Tensor) -> Tensor:
@@ -147,7 +149,7 @@ def records_at_once(model: nn.Module, dataset: Records, batch_size: int) -> int 
         return tensor
 
     try:
-        blank = pytree.tree_map(_blank, dataset[0])[0]
+        blank = torch.zeros_like(dataset.tensors[0][:1])
         with torch.random.fork_rng(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
             model(blank)
     except Exception:  # a model may refuse zeros, or one record, for any reason
@@ -157,7 +159,3 @@ def records_at_once(model: nn.Module, dataset: Records, batch_size: int) -> int 
     gradient = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     fits = max(1, int(HELD / (max(0, kept - weights) + gradient + 1)))
     return fits if fits < 1.5 * batch_size else None
-
-
-def _blank(value: Any) -> Any:
-    return torch.zeros_like(torch.as_tensor(value)).unsqueeze(0)
