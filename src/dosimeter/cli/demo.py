@@ -20,8 +20,7 @@ def demo(
     """Train on digits privately in four ways, and write a report.
 
     Four people with the same budget: three who each guess one number (a learning rate, a clipping
-    norm, a noise), and one who gives none. Takes about a minute on a quiet machine; needs the
-    extra torch.
+    norm, a noise), and one who gives none. Needs the extra torch.
 
     \b
     Example:
