@@ -244,11 +244,6 @@ def _require_fit(config: Config, table: SearchTable, space: tuple[Axis, ...]) ->
             raise ValueError(f"{name} must be left out of a search, got [{name}]")
     batch_of(config.training)
     epochs_of(config.training)
-    if config.training.learning_rate is None and "training.learning_rate" not in keys:
-        raise ValueError(
-            "training.learning_rate must be given or searched for, got neither: the rule that sets "
-            "it without one needs no search"
-        )
     if config.training.seed is not None:
         raise ValueError(f"training.seed must be left out: {_FIXED['training.seed']}")
     if table.public and not config.data.declares_public:

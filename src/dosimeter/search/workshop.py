@@ -26,8 +26,8 @@ from dosimeter.runs.networks import Network, build
 from dosimeter.runs.run import made_private
 from dosimeter.search.allowance import Prepaid
 from dosimeter.search.plan import Plan
-from dosimeter.search.table import Search, Value, batch_of
-from dosimeter.training import CorrectCount, PrivateEngine, Trainer
+from dosimeter.search.table import Search, Value, batch_of, epochs_of
+from dosimeter.training import CorrectCount, Following, PrivateEngine, Trainer
 
 _HOLDOUT = 0.2
 
@@ -98,10 +98,12 @@ class Workshop:
         engine = PrivateEngine(gate)
         data = self._data(config, network, self.parts.records.private)
         noise, batch = self._plan.noise_of(config), batch_of(config.training)
-        made_private(engine, config, network, data, noise=noise, batch_size=batch)
+        rule = made_private(engine, config, network, data, noise=noise, batch_size=batch)
+        steps = epochs_of(config.training) * engine.steps_per_epoch
+        following = None if rule is None else Following(engine, steps=steps, rate=rule)
         public = self.parts.records.public
         shown = None if public is None else self._data(config, network, public)
-        return network, Trainer(engine, public=shown)
+        return network, Trainer(engine, public=shown, following=following)
 
     def score(self, config: Config, network: Network, gate: Gate) -> float:
         """The share of the scored records that a network gets right, as released."""
