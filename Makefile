@@ -51,6 +51,8 @@ bench: $(VENV)/bench.stamp
 experiments: $(VENV)/experiments.stamp
 	$(BIN)/python $(QUIET) -m experiments.adaptive_filter.run $(if $(DATA),--data $(DATA))
 	$(BIN)/python $(QUIET) -m experiments.fine_tuning.run $(if $(DATA),--data $(DATA))
+	$(PIP) --group no_tuning
+	$(BIN)/python $(QUIET) -m experiments.no_tuning
 	$(MAKE) figures
 
 figures: $(VENV)/experiments.stamp
@@ -58,6 +60,7 @@ figures: $(VENV)/experiments.stamp
 	$(BIN)/python -m experiments.published_runs.plot
 	$(BIN)/python -m experiments.adaptive_filter.plot
 	$(BIN)/python -m experiments.fine_tuning.plot
+	$(BIN)/python -m experiments.no_tuning.plot
 
 # Links are checked: a page or an anchor that is not there fails the build. Search needs a server.
 docs: $(VENV)/docs.stamp

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs what is left of all arms and saves it: python -m experiments.no_tuning
+
+Runs are kept one by one, so that whatever was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import pathlib
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+from experiments import seeds
+from experiments.no_tuning import arms, outcome
+from experiments.no_tuning.tasks import Absent, load, require
+from experiments.record import PACKAGES, save
+
+FOLDER = pathlib.Path(__file__).parent
+KEPT = "no_tuning"
+FINALISTS = 3
+"""How many of the thirty settings are run with all seeds; the others with one."""
+
+Settings = dict[str, Any]
+Runs = dict[str, list[Settings]]
+Runner = Callable[[dict[str, Settings], list[int]], Runs | None]
+"""Gives what arms came to with some seeds; None where that is not finished and must not be run."""
+
+
+def grid(config: Settings, base: Settings, arm: str) -> dict[str, Settings]:
+    """The thirty settings of a task at an epsilon; which iterate is taken is one more choice."""
+    found = {}
+    for size in config["grid"]["sizes"]:
+        for norm in config["grid"]["norms"]:
+            for rate in config["grid"]["rates"]:
+                chosen = {"arm": arm, "size": size, "norm": norm, "rate": rate}
+                found[f"{arm} {_name(base)}, {size}, norm {norm:g}, rate {rate:g}"] = base | chosen
+    return found
+
+
+def _name(base: Settings) -> str:
+    return f"{base['task']} at {base['epsilon']:g}"
+
+
+def runner(jobs: int) -> Runner:
+    """Runs what is left with so many processes; with none, what is left stays so."""
+
+    def run(found: dict[str, Settings], which: list[int]) -> Runs | None:
+        files = [seeds.place(KEPT, each, seed) for each in found.values() for seed in which]
+        if not jobs and not all(file.exists() for file in files):
+            return None
+        kept = seeds.run_all(KEPT, found, which, arms.run, jobs=jobs)
+        return {name: [each["result"] for each in runs] for name, runs in kept.items()}
+
+    return run
+
+
+def one_task(config: Settings, base: Settings, run: Runner) -> Settings:
+    """Every arm of a task at an epsilon, as far as it is finished."""
+    every, first = config["seeds"], config["seeds"][:1]
+    found = alone(config, base, run)
+    readme = {"arm": "readme", "readme": config["readme"]}
+    kept = run({f"readme {_name(base)}": base | readme}, every)
+    if kept is not None:
+        found["readme"] = next(iter(kept.values()))
+    fixed = grid(config, base, "fixed")
+    tried = run(fixed, first)
+    if tried is not None:
+        best = sorted(fixed, key=lambda name: -outcome.better(tried[name][0])[1])[:FINALISTS]
+        finalists = run({name: fixed[name] for name in best}, every)
+        if finalists is not None:
+            found["fixed"] = {"tried": tried, "finalists": finalists}
+    if base["epsilon"] in config["searched_at"]:
+        searched = run(grid(config, base, "searched"), first)
+        if searched is not None:
+            found |= {"searched": searched, "records": len(load(base["task"]).x)}
+            found["score_noise"] = arms.score_noise(base["epsilon"], found["records"])
+    return found
+
+
+def main() -> None:
+    """Runs what is left, and saves all of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="processes, one thread each; 0 saves what is finished"
+    )
+    parser.add_argument("--task", help="run this task alone, and save nothing")
+    chosen = parser.parse_args()
+    config = tomllib.loads((FOLDER / "config.toml").read_text())
+    run = runner(chosen.jobs)
+    results: Settings = {}
+    for task in [chosen.task] if chosen.task else [*config["tasks"], "cifar"]:
+        try:
+            require(task)
+        except Absent as error:
+            print(f"skipped: {task}: {error}")
+            continue
+        for base in bases(config, task):
+            found = one_task(config, base, run) if task != "cifar" else alone(config, base, run)
+            results |= {_name(base): found} if found else {}
+    if not chosen.task:
+        there = [name for name in ("wordfreq",) if importlib.util.find_spec(name)]
+        save(FOLDER, config, results, packages=(*PACKAGES, "torch", "scikit-learn", *there))
+
+
+def bases(config: Settings, task: str) -> list[Settings]:
+    """A task at each of its epsilons."""
+    epsilons = [config["cifar"]["epsilon"]] if task == "cifar" else config["epsilons"]
+    return [{"task": task, "epsilon": each, "delta": config["delta"]} for each in epsilons]
+
+
+def alone(config: Settings, base: Settings, run: Runner) -> Settings:
+    """Ours and nothing else."""
+    kept = run({f"ours {_name(base)}": base | {"arm": "ours"}}, config["seeds"])
+    return {} if kept is None else {"ours": next(iter(kept.values()))}
+
+
+if __name__ == "__main__":
+    main()

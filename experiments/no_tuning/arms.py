@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The four ways to train that are compared, each as one run from plain settings and a seed.
+
+(a) readme: the settings of Opacus' README, for as many steps as fit into epsilon.
+(b) fixed: one of thirty settings, with the least noise by exact accounting. The best of them, found
+    on the test records, is the yardstick that nobody may have.
+(c) searched: the same setting with the noise at which the best of about thirty is within epsilon.
+(d) ours: `fit` with epsilon and delta.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import TensorDataset
+
+import dosimeter as dm
+from dosimeter.accounting.calibrate import least
+from dosimeter.accounting.priced.share import fits_menu
+from dosimeter.accounting.tally import largest
+from dosimeter.training import fit
+from experiments.no_tuning import plain
+from experiments.no_tuning.tasks import load
+from experiments.seeds import Tell
+
+TRIALS = 30
+ORDERS = np.array([1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256])
+
+
+def run(settings: dict[str, Any], seed: int, tell: Tell) -> dict[str, Any]:
+    """One run of one arm."""
+    found = {"readme": _readme, "fixed": _fixed, "searched": _fixed, "ours": _ours}[
+        settings["arm"]
+    ](settings, seed)
+    tell(1, 1, f"{100 * found['accuracy']:.2f} %")
+    return found
+
+
+def _ours(settings: dict[str, Any], seed: int) -> dict[str, Any]:
+    task = load(settings["task"])
+    torch.set_num_threads(1)
+    model = task.model(seed)
+    data = TensorDataset(task.x, task.y)
+    history = fit(
+        model, data, epsilon=settings["epsilon"], delta=settings["delta"], seed=seed, progress=False
+    )
+    weights = [p.detach() for p in model.parameters()]
+    return {
+        "accuracy": plain.accuracy(weights, task.test_x, task.test_y),
+        "epsilon": history.epsilon,
+        "steps": history.steps,
+        "noise_multiplier": history[0].noise_multiplier,
+        "batch_size": history[0].batch_size,
+        "rates": [history[0].learning_rate, history[-1].learning_rate],
+        "ended": history.ended,
+    }
+
+
+def _readme(settings: dict[str, Any], seed: int) -> dict[str, Any]:
+    task, how = load(settings["task"]), settings["readme"]
+    batch = min(how["batch_size"], len(task.x))
+    cost = _step(batch / len(task.x), how["noise_multiplier"])
+    most = 100 * math.ceil(len(task.x) / batch)
+    steps = largest(
+        lambda count: (
+            count <= most and fits_menu([(cost, count)], settings["epsilon"], settings["delta"])
+        )
+    )
+    if not steps:
+        return {"accuracy": plain.untrained(task.model(seed), task), "steps": 0}
+    fixed = plain.Fixed(
+        steps=steps, batch_size=batch, noise_multiplier=how["noise_multiplier"],
+        max_grad_norm=how["max_grad_norm"], lr=how["lr"], momentum=0.0,
+    )  # fmt: skip
+    return {"accuracy": plain.train(task, fixed, seed)["last"], "steps": steps}
+
+
+def _fixed(settings: dict[str, Any], seed: int) -> dict[str, Any]:
+    task = load(settings["task"])
+    batch, steps = plain.sizes(settings["size"], len(task.x))
+    budget = settings["epsilon"], settings["delta"]
+    if settings["arm"] == "fixed":
+        noise = fitting(*budget, steps, batch / len(task.x))
+    else:
+        noise = searching(*budget, settings["size"], len(task.x))
+    fixed = plain.Fixed(
+        steps=steps, batch_size=batch, noise_multiplier=noise, max_grad_norm=settings["norm"],
+        lr=settings["rate"] / settings["norm"], momentum=0.9,
+    )  # fmt: skip
+    found = plain.train(task, fixed, seed)
+    return {**found, "accuracy": found["average"], "noise_multiplier": noise}
+
+
+@functools.cache
+def fitting(epsilon: float, delta: float, steps: int, rate: float) -> float:
+    """The least noise for so many steps, by exact accounting."""
+    noise = least(lambda noise: fits_menu([(_step(rate, noise), steps)], epsilon, delta))
+    assert noise is not None
+    return noise
+
+
+def score_noise(epsilon: float, records: int) -> float:
+    """The noise on the number of training records that a trial got right."""
+    return max(0.02 * records, 25 / epsilon)
+
+
+@functools.cache
+def searching(epsilon: float, delta: float, size: str, records: int) -> float:
+    """The noise of a trial, if the best of about thirty with their noisy scores is to fit.
+
+    The large trials are priced by `BestOf`; the others have so much noise that no order costs them
+    more, because one bound must hold for every setting.
+    """
+    batch, steps = plain.sizes("large", records)
+    spread = dm.Gaussian(score_noise(epsilon, records) * math.sqrt(steps))
+
+    def admitted(noise: float) -> bool:
+        trial = dm.Together([_step(batch / records, noise), spread])
+        return dm.Filter(epsilon, delta).admits(dm.BestOf(trial, steps=steps, mean=TRIALS))
+
+    noise = least(admitted)
+    assert noise is not None
+    if size == "large":
+        return noise
+    bound = steps * _step(batch / records, noise).rdp(ORDERS)
+    batch, steps = plain.sizes(size, records)
+    other = least(
+        lambda noise: bool((steps * _step(batch / records, noise).rdp(ORDERS) <= bound).all())
+    )
+    assert other is not None
+    return other
+
+
+def _step(rate: float, noise: float) -> dm.Gaussian | dm.SampledGaussian:
+    return dm.Gaussian(noise) if rate == 1 else dm.SampledGaussian(rate, noise)

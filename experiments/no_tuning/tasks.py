@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tasks: records to train on and to test on, and the sizes of the layers of a model.
+
+All models are layers with tanh in between. What a record is scaled by is known without looking at
+the data, so nothing but training costs anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import importlib.util
+import os
+import pathlib
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from experiments import cifar
+from experiments.adaptive_filter import features
+
+FASHION = pathlib.Path(os.environ.get("DOSIMETER_FASHION", "/usr/share/datasets/fashion-mnist"))
+"""Where Debian's package dataset-fashion-mnist puts the images, unless told."""
+
+LANGUAGES = ("en", "de", "fr", "es", "it", "nl")
+BUCKETS = 256
+
+# Upper ends of the columns, rounded from what such measurements can be; the lower ends are zero.
+_CANCER = (30, 40, 200, 2500, 0.2, 0.4, 0.5, 0.25, 0.4, 0.1, 3, 5, 25, 550, 0.04, 0.15, 0.4, 0.06,
+           0.1, 0.03, 40, 50, 260, 4500, 0.25, 1.2, 1.3, 0.3, 0.7, 0.25)  # fmt: skip
+
+
+class Absent(Exception):
+    """The data of a task are not on this machine."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Records and labels to train on and to test on, and the layers of the model."""
+
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    layers: tuple[int, ...]
+
+    def model(self, seed: int) -> nn.Sequential:
+        """A fresh model."""
+        torch.manual_seed(seed)
+        parts: list[nn.Module] = []
+        for inputs, outputs in zip(self.layers, self.layers[1:], strict=False):
+            parts += [nn.Linear(inputs, outputs), nn.Tanh()]
+        return nn.Sequential(*parts[:-1])
+
+
+def require(name: str) -> None:
+    """Makes sure that the data of a task are there, before anything is computed from them.
+
+    Raises:
+        Absent: It says what to install or to give.
+    """
+    if name == "fashion" and not all(file.exists() for file in _files("train") + _files("t10k")):
+        raise Absent(f"Fashion-MNIST is not in {FASHION}; Debian has dataset-fashion-mnist")
+    if name == "words" and importlib.util.find_spec("wordfreq") is None:
+        raise Absent("the words come with wordfreq, which is not installed")
+    if name == "cifar" and not cifar.BESIDE.exists():
+        raise Absent(f"CIFAR-10 is not at {cifar.BESIDE}")
+
+
+@functools.cache
+def load(name: str) -> Task:
+    """A task by its name.
+
+    Raises:
+        Absent: Its data are not there.
+    """
+    require(name)
+    return {
+        "digits": _digits,
+        "cancer": _cancer,
+        "fashion": _fashion,
+        "words": _words,
+        "cifar": _cifar,
+    }[name]()
+
+
+def _split(x: Tensor, y: Tensor, train: int, layers: tuple[int, ...]) -> Task:
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    return Task(x[order[:train]], y[order[:train]], x[order[train:]], y[order[train:]], layers)
+
+
+def _digits() -> Task:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = torch.tensor(bunch.data, dtype=torch.float32) / 16
+    return _split(x, torch.tensor(bunch.target), 1437, (64, 32, 10))
+
+
+def _cancer() -> Task:
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    x = 2 * torch.tensor(bunch.data, dtype=torch.float32) / torch.tensor(_CANCER) - 1
+    return _split(x.clamp(-1, 1), torch.tensor(bunch.target), 400, (30, 2))
+
+
+def _files(part: str) -> list[pathlib.Path]:
+    return [FASHION / f"{part}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
+
+
+def _fashion() -> Task:
+    parts = []
+    for part, count in (("train", 3000), ("t10k", 10_000)):
+        raw = [np.frombuffer(gzip.decompress(f.read_bytes()), np.uint8) for f in _files(part)]
+        pixels, labels = raw
+        images = pixels[16:].reshape(-1, 14, 2, 14, 2)[:count].astype(np.float32) / 255
+        x = images.mean(axis=(2, 4)).reshape(count, -1)
+        parts += [torch.from_numpy(x), torch.from_numpy(labels[8:][:count].astype(np.int64))]
+    return Task(*parts, layers=(196, 32, 10))
+
+
+def _words() -> Task:
+    from wordfreq import top_n_list
+
+    lists = [
+        [w for w in top_n_list(code, 4000) if w.isalpha() and len(w) > 2] for code in LANGUAGES
+    ]
+    # A word of two languages has no right answer.
+    seen: dict[str, int] = {}
+    for words in lists:
+        for word in words:
+            seen[word] = seen.get(word, 0) + 1
+    chosen = [
+        (word, label)
+        for label, words in enumerate(lists)
+        for word in [w for w in words if seen[w] == 1][:700]
+    ]
+    x = torch.stack([grams(word) for word, _ in chosen])
+    y = torch.tensor([label for _, label in chosen])
+    return _split(x, y, 3000, (BUCKETS, 16, len(LANGUAGES)))
+
+
+def grams(word: str) -> Tensor:
+    """The mean over the groups of one to three letters of a word, each one a bucket.
+
+    A linear layer after it is a table of embeddings, averaged over the word.
+    """
+    marked, found = f"<{word}>", torch.zeros(BUCKETS)
+    for size in (1, 2, 3):
+        for start in range(len(marked) - size + 1):
+            found[zlib.crc32(marked[start : start + size].encode()) % BUCKETS] += 1
+    return found / found.norm()
+
+
+def _cifar() -> Task:
+    settings = {"pool": 2, "groups": 9, "least_variance": 1e-6}
+    train, test = features.datasets(cifar.BESIDE, settings)
+    (x, y), (test_x, test_y) = train.tensors, test.tensors
+    return Task(x, y, test_x, test_y, (x.shape[1], 10))
