@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A group-by on Spark by Tumult Analytics, asked again and again until one budget says stop."""
 
+import os
+import sys
+
 from pyspark.sql import SparkSession
 from tmlt.analytics import AddOneRow, KeySet, QueryBuilder, RhoZCDPBudget, Session
 
@@ -10,6 +13,7 @@ from dosimeter.integrations.tmlt import PaidSession
 
 def main() -> None:
     """Asks for the mean age by town until the budget refuses."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers need Tumult, too
     local = SparkSession.builder.master("local[1]").config("spark.sql.shuffle.partitions", 1)
     spark = local.getOrCreate()
     rows = [(town, 20 + user % 60) for town in ("north", "south") for user in range(1000)]
