@@ -174,3 +174,16 @@ def test_the_rule_follows_gradients_that_agree_and_those_that_swing(build, train
         moved[lr] = rule.rate / first
     assert moved[1e-5] > 1.5
     assert moved[300.0] < 1
+
+
+def test_the_model_is_left_with_the_average_of_its_iterates(points, classifier):
+    model, seen = classifier(), []
+
+    def look(engine, record):
+        seen.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+
+    fit(model, points(), epsilon=3, delta=1e-6, seed=3, callbacks=[look], **FEW)
+    kept = torch.cat([p.detach().flatten() for p in model.parameters()])
+    late = torch.stack(seen[-15:]).mean(dim=0)  # of the last half of the steps
+    assert not torch.equal(kept, seen[-1])
+    assert float((kept - late).norm()) < float((seen[-1] - late).norm())
