@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "rdp",
     "rounding",
     "training",
+    "watching",
 }
 
 

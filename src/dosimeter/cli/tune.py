@@ -29,7 +29,7 @@ def tune(
     ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Search for good settings under one budget: every trial and every score is charged.
+    """Search for good settings, with all trials charged to one budget.
 
     The winner is in the folder `winner` of the folder that the config names, ready for dosimeter
     predict; beside it a report of every trial, its cost, and the epsilon of the whole search.
