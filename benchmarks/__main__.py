@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m benchmarks: runs every benchmark, prints a table and writes the report."""
+"""python -m benchmarks [suite ...]: measures, prints a table and writes the report.
+
+Suites that are not named keep what they found before, with its day and the load beside it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import datetime
 import importlib.metadata
 import json
 import os
@@ -11,6 +16,7 @@ import pathlib
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from benchmarks import (
     core,
@@ -26,7 +32,7 @@ from benchmarks import (
 )
 from benchmarks.measure import Result, Table
 
-HERE = pathlib.Path(__file__).parent
+REPORT = pathlib.Path(__file__).parent / "report.json"
 PACKAGES = (
     *("dosimeter", "numpy", "scipy", "dp-accounting", "opacus", "torch", "psycopg"),
     *("opendp", "autodp"),
@@ -51,53 +57,61 @@ def machine() -> dict[str, object]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
 
 
-def markdown(figures: dict[str, list[Result]], tables: dict[str, list[Table]]) -> str:
-    """The report."""
-    lines = ["| suite | figure | measured | goal | met |", "|---|---|---|---|---|"]
-    for suite, results in figures.items():
-        for row in results:
+def measured(run: Callable[[], Sequence[Result | Table]]) -> dict[str, Any]:
+    """What a suite found, as plain values, and when and beside what other load."""
+    load, day = round(os.getloadavg()[0], 2), datetime.date.today().isoformat()
+    found = run()
+    return {
+        "day": day,
+        "load": load,
+        "results": [dataclasses.asdict(each) for each in found if isinstance(each, Result)],
+        "tables": [dataclasses.asdict(each) for each in found if isinstance(each, Table)],
+    }
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The report for people."""
+    facts = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
+    lines = ["# Benchmarks", "", f"Measured on: {facts}.", ""]
+    lines += ["| suite | day | load before |", "|---|---|---|"]
+    suites = report["suites"]
+    lines += [f"| {name} | {suite['day']} | {suite['load']} |" for name, suite in suites.items()]
+    lines += ["", "| suite | figure | measured | goal | met |", "|---|---|---|---|---|"]
+    for name, suite in suites.items():
+        for row in (Result(**row) for row in suite["results"]):
             met = "yes" if row.met else "**no**"
             lines.append(
-                f"| {suite} | {row.name} | {row.value:.4g} {row.unit} | {row.goal} | "
+                f"| {name} | {row.name} | {row.value:.4g} {row.unit} | {row.goal} | "
                 f"{met if row.goal else ''} |"
             )
-    for suite, several in tables.items():
-        lines += ["", f"## {suite.capitalize()}"] if several else []
-        for each in several:
-            lines += ["", each.markdown]
-    return "\n".join(lines)
+    for name, suite in suites.items():
+        lines += ["", f"## {name.capitalize()}"] if suite["tables"] else []
+        for table in suite["tables"]:
+            lines += ["", Table(**table).markdown]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """Runs the suites; the exit code says whether every goal was met."""
-    about = machine()
-    made = {name: run() for name, run in SUITES.items()}
-    figures = {
-        name: [each for each in every if isinstance(each, Result)] for name, every in made.items()
-    }
-    tables = {
-        name: [each for each in every if isinstance(each, Table)] for name, every in made.items()
-    }
-    text = markdown(figures, tables)
-    print(text)
-    facts = ", ".join(f"{key} {value}" for key, value in about.items())
-    (HERE / "report.md").write_text(f"# Benchmarks\n\nMeasured on: {facts}.\n\n{text}\n")
-    plain = {
-        "machine": about,
-        "results": {
-            name: [dataclasses.asdict(row) for row in rows] for name, rows in figures.items()
-        },
-        "tables": {
-            name: [dataclasses.asdict(row) for row in rows] for name, rows in tables.items()
-        },
-    }
-    (HERE / "report.json").write_text(json.dumps(plain, indent=2) + "\n")
-    return 0 if all(row.met for rows in figures.values() for row in rows) else 1
+    """Runs the suites that are named, or all; the exit code says whether each goal was met."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="suite", help=", ".join(SUITES))
+    names = parser.parse_args().suites or list(SUITES)
+    if unknown := [name for name in names if name not in SUITES]:
+        parser.error(f"suite must be one of {', '.join(SUITES)}, got {', '.join(unknown)}")
+    before = json.loads(REPORT.read_text())["suites"] if REPORT.exists() else {}
+    for place, name in enumerate(names, 1):
+        print(f"{name} ({place} of {len(names)})", file=sys.stderr, flush=True)
+        before[name] = measured(SUITES[name])
+        kept = {each: before[each] for each in SUITES if each in before}
+        report = {"machine": machine(), "suites": kept}
+        REPORT.write_text(json.dumps(report, indent=2) + "\n")
+        REPORT.with_suffix(".md").write_text(markdown(report))
+    print(REPORT.with_suffix(".md").read_text())
+    return 0 if all(row["met"] for name in names for row in before[name]["results"]) else 1
 
 
 if __name__ == "__main__":
