@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from dosimeter.cli.database import DEFAULT_DB, Db, require_there
+from dosimeter.cli.database import DEFAULT_DB, Db, office
 from dosimeter.cli.outcome import Command, print_json
-
-if TYPE_CHECKING:
-    from dosimeter.service.allowances import Allowances
 
 _BY = "dosimeter allowance"
 
@@ -34,15 +29,6 @@ Name = Annotated[str, typer.Argument(help="Name of the budget.")]
 Label = Annotated[str, typer.Argument(help="What the allowance is called.")]
 
 
-@contextmanager
-def _opened(db: str) -> Iterator[Allowances]:
-    from dosimeter.service import Office
-
-    require_there(db, "--db")
-    with Office(db) as office:
-        yield office.allowances
-
-
 @app.command(cls=Command)
 def give(
     name: Name,
@@ -57,8 +43,8 @@ def give(
     Example:
       dosimeter allowance give patients cardio --to ada --to bob --epsilon 0.5
     """
-    with _opened(db) as allowances:
-        allowances.give(name, label, to, epsilon, by=_BY)
+    with office(db) as service:
+        service.allowances.give(name, label, to, epsilon, by=_BY)
         typer.echo(f"{name}@{label}: epsilon {epsilon:g} for {', '.join(to)}")
 
 
@@ -76,8 +62,8 @@ def list_allowances(
     """
     from dosimeter.rounding import at_most, exact
 
-    with _opened(db) as allowances:
-        found = allowances.listed(name)
+    with office(db) as service:
+        found = service.allowances.listed(name)
     if as_json:
         print_json(
             [
@@ -104,6 +90,6 @@ def end(name: Name, label: Label, db: Db = DEFAULT_DB) -> None:
     Example:
       dosimeter allowance end patients cardio
     """
-    with _opened(db) as allowances:
-        allowances.end(name, label, by=_BY)
+    with office(db) as service:
+        service.allowances.end(name, label, by=_BY)
         typer.echo(f"{name}@{label}: ended")

@@ -15,6 +15,7 @@ from dosimeter.nearest import nearest
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Ledger
+    from dosimeter.service import Office
 
 Db = Annotated[
     str,
@@ -47,6 +48,16 @@ def opened(db: str, *, make: bool = False) -> Iterator[Ledger]:
                 "epsilon adds to this one, or in the ledger that it was moved to"
             )
             raise
+
+
+@contextmanager
+def office(db: str) -> Iterator[Office]:
+    """What a service keeps beside the ledger, for whoever has its database."""
+    from dosimeter.service import Office
+
+    require_there(db, "--db")
+    with Office(db) as found:
+        yield found
 
 
 def members(ledger: Ledger, name: str, block: str | None = None) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from dosimeter.cli.budget import Block, Json, Name
 from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
 from dosimeter.cli.outcome import ExitCode, print_json
+from dosimeter.cli.plan import Noise, SampleRate, Steps
 from dosimeter.rounding import exact
 
 if TYPE_CHECKING:
@@ -20,18 +21,9 @@ if TYPE_CHECKING:
 
 def plan(
     name: Name,
-    noise_multiplier: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Count the steps that this noise allows; or"),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(metavar="COUNT", help="find the least noise that allows this many steps."),
-    ] = None,
-    sample_rate: Annotated[
-        float,
-        typer.Option(metavar="NUMBER", help="Probability that a record joins a step; 1 for all."),
-    ] = 1.0,
+    noise_multiplier: Noise = None,
+    steps: Steps = None,
+    sample_rate: SampleRate = 1.0,
     block: Block = None,
     db: Db = DEFAULT_DB,
     as_json: Json = False,

@@ -12,6 +12,17 @@ from dosimeter.cli.outcome import ExitCode, print_json
 if TYPE_CHECKING:
     from dosimeter.compare import Plan
 
+Noise = Annotated[
+    float | None, typer.Option(metavar="NUMBER", help="Count the steps that this noise allows; or")
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(metavar="COUNT", help="find the least noise that allows this many steps."),
+]
+SampleRate = Annotated[
+    float, typer.Option(metavar="NUMBER", help="Probability that a record joins a step; 1 for all.")
+]
+
 _GATES = {"filter": "filter or ledger, no menu"}
 """What people may not take a rule's name to mean."""
 
@@ -19,18 +30,9 @@ _GATES = {"filter": "filter or ledger, no menu"}
 def plan(
     epsilon: Annotated[float, typer.Option(metavar="NUMBER", help="Epsilon of the budget.")],
     delta: Annotated[float, typer.Option(metavar="NUMBER", help="Delta of the budget.")],
-    noise_multiplier: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Count the steps that this noise allows; or"),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(metavar="COUNT", help="find the least noise that allows this many steps."),
-    ] = None,
-    sample_rate: Annotated[
-        float,
-        typer.Option(metavar="NUMBER", help="Probability that a record joins a step; 1 for all."),
-    ] = 1.0,
+    noise_multiplier: Noise = None,
+    steps: Steps = None,
+    sample_rate: SampleRate = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Count the steps a budget affords, or find the noise they need.

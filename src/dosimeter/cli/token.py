@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from dosimeter.cli.database import DEFAULT_DB, Db, require_there
+from dosimeter.cli.database import DEFAULT_DB, Db, office
 from dosimeter.cli.outcome import Command, Group, print_json
-
-if TYPE_CHECKING:
-    from dosimeter.service import Tokens
 
 app = typer.Typer(
     cls=Group,
@@ -30,15 +25,6 @@ Example:
 Roles: reader (see, verify), spender (spend), owner (make and close budgets), admin
 (tokens). A scope is the name of a budget, or the beginning of names and a star.""",
 )
-
-
-@contextmanager
-def _opened(db: str) -> Iterator[Tokens]:
-    from dosimeter.service import Office
-
-    require_there(db, "--db")
-    with Office(db) as office:
-        yield office.tokens
 
 
 @app.command(cls=Command)
@@ -60,8 +46,8 @@ def issue(
     from dosimeter.service import Grant
 
     grants = [Grant.read(text) for text in grant]
-    with _opened(db) as tokens:
-        typer.echo(tokens.issue(owner, grants, days=days, issued_by="dosimeter token"))
+    with office(db) as service:
+        typer.echo(service.tokens.issue(owner, grants, days=days, issued_by="dosimeter token"))
 
 
 @app.command("list", cls=Command)
@@ -75,10 +61,10 @@ def list_tokens(
     Example:
       dosimeter token list
     """
-    with _opened(db) as tokens:
+    with office(db) as service:
         now = datetime.now(UTC).timestamp()
         rows = []
-        for token in tokens.listed():
+        for token in service.tokens.listed():
             grants = [str(grant) for grant in token.grants]
             ends = datetime.fromtimestamp(token.expires, UTC).date().isoformat()
             over = "revoked" if token.revoked else "expired" if token.expires <= now else "valid"
@@ -102,6 +88,6 @@ def revoke(
     Example:
       dosimeter token revoke 3f9a1c0b7d52
     """
-    with _opened(db) as tokens:
-        tokens.revoke(id, by="dosimeter token")
+    with office(db) as service:
+        service.tokens.revoke(id, by="dosimeter token")
         typer.echo(f"{id}: revoked")
