@@ -3,18 +3,17 @@
 import contextlib
 import inspect
 import io
-import os
 import pathlib
 import pkgutil
 import re
 import subprocess
-import sys
 import tomllib
 
 import pytest
 
 from blocks import blocks
 from service.servers import free_port
+from shells import shell
 
 ROOT = pathlib.Path(__file__).parent.parent
 INTEGRATIONS = sorted((ROOT / "docs" / "integrations").glob("*.md"))
@@ -125,15 +124,16 @@ def typed(commands, folder, tmp_path):
     folder.mkdir(exist_ok=True)
     script = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n"  # whatever becomes of the rest
     script += "".join(f"{code}\necho '=== end of block'\n" for code in commands)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+    with shell(tmp_path) as environment:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
     assert done.returncode == 0, (script, done.stdout, done.stderr)
     return done
 
@@ -145,22 +145,6 @@ def runnable(code):
     for there, here in ELSEWHERE.items():
         text = text.replace(there, here)
     return text
-
-
-def environment(folder):
-    """A shell in which `dosimeter` is the one under test."""
-    program = folder / "bin" / "dosimeter"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(
-        f"#!{sys.executable}\nfrom dosimeter.cli import main\n\nmain()\n", encoding="utf-8"
-    )
-    program.chmod(0o755)
-    python = program.with_name("python")
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
-    python.chmod(0o755)
-    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
-    kept = {k: v for k, v in os.environ.items() if k not in ("DOSIMETER_DB", "COLUMNS")}
-    return {**kept, "PATH": path, "PYTHONIOENCODING": "utf-8"}
 
 
 def test_every_page_of_an_integration_is_run():
