@@ -44,7 +44,7 @@ def test_an_account_found_from_another_one_decides_alike(account, spent, cost):
         if places[-1].admits(cost):
             places.append(places[-1].after(cost))
     here = places[min(spent, len(places) - 1)]
-    for near in places:
+    for near in [*places[::9], *places[-2:]]:
         counts = None
         if here.terms.menu is not None:
             plain = here.plain()

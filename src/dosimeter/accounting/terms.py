@@ -91,6 +91,7 @@ class Terms:
         delta = arguments.open_unit("delta", delta)
         part = delta if menu is None else delta * share.MIXTURE_SHARE
         cut = _cut(cut, neighbours)
+        _require_relation_of_all(menu, neighbours)
         grid = budget_orders(limit, part) if orders is None else Orders(orders)
         if weights is None:
             weights = budget_weights(grid, limit, part)
@@ -129,6 +130,7 @@ class Terms:
         part = delta if menu is None else delta * share.ODOMETER_MIXTURE_SHARE
         approx_delta = arguments.non_negative("approx_delta", approx_delta)
         cut = _cut(cut, neighbours)
+        _require_relation_of_all(menu, neighbours)
         weights = default_weights(grid) if weights is None else weights
         mixture = Mixture(grid, weights, part * kept_share(cut))
         ladder = None if menu is None else share.ladder_for(menu, delta, plan)
@@ -160,12 +162,7 @@ class Terms:
 
     def require_relation(self, cost: Cost) -> None:
         """Raises ValueError if a cost is for other neighbours than these terms."""
-        if cost.neighbours is not self.neighbours:
-            raise ValueError(
-                f"cost must be for neighbours that {self.neighbours}, as the gate is, got one for "
-                f"{cost.neighbours}: {cost}. Say neighbours=... where the sensitivity was taken in "
-                "the gate's relation, or spend it from a gate of its own."
-            )
+        _require_relation(cost, self.neighbours)
 
     def plain(self) -> dict[str, Any]:
         """The terms as plain JSON values, from which `from_plain` makes equal ones."""
@@ -199,6 +196,22 @@ class Terms:
         if terms.plain() != plain:
             raise ValueError("they change when they are read")
         return terms
+
+
+def _require_relation(cost: Cost, neighbours: Neighbours) -> None:
+    if cost.neighbours is not neighbours:
+        raise ValueError(
+            f"cost must be for neighbours that {neighbours}, as the gate is, got one for "
+            f"{cost.neighbours}: {cost}. Say neighbours=... where the sensitivity was taken in "
+            "the gate's relation, or spend it from a gate of its own."
+        )
+
+
+def _require_relation_of_all(menu: object, neighbours: Neighbours) -> None:
+    """Before anything is priced, which takes seconds."""
+    for cost in menu if isinstance(menu, Sequence) else ():
+        if isinstance(cost, Cost):
+            _require_relation(cost, neighbours)
 
 
 def _cut(share: float, neighbours: Neighbours) -> float:
