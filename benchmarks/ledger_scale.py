@@ -130,7 +130,7 @@ def _long_journal(folder: str) -> list[Result]:
 def fill(ledger: Ledger, name: str, entries: int) -> None:
     """Spends as a client does, but recorded in a few transactions."""
     ledger.create(name, epsilon=1e3, delta=1e-6)
-    values = request(name, COST, 1, None, "", "").values(name)
+    note = request(name, COST, 1, None, "", "").note(name)
     account = Account.open(Terms.of_filter(1e3, 1e-6))
     for begun in range(0, entries, _FILLED_AT_ONCE):
         with ledger._desk.store.writing() as transaction:
@@ -139,10 +139,10 @@ def fill(ledger: Ledger, name: str, entries: int) -> None:
             for _ in range(min(_FILLED_AT_ONCE, entries - begun)):
                 account = account.after(COST)
                 at = book.position(account)
-                step = book.step(balance, at, time="2026-01-01T00:00:00.000000+00:00", **values)
+                step = book.step(balance, at, note, "2026-01-01T00:00:00.000000+00:00")
                 balance = step.after
                 lines.append(book.Line(balance.sequence, None, None, balance.head, step.body))
-            book.Step(first, balance, step.entry, step.body).record(transaction)
+            step._replace(before=first).record(transaction)
             book.write(transaction, balance, lines[:-1])
 
 

@@ -7,6 +7,7 @@ The `Account` decides; this module only writes it down and reads it back, exactl
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -20,6 +21,7 @@ from dosimeter.ledger.errors import JournalError
 from dosimeter.ledger.records import canonical, digest
 
 _DOUBLE = np.dtype("<f8")
+_TWO, _THREE = struct.Struct("<2d"), struct.Struct("<3d")
 _ENDED = "-"
 
 
@@ -53,8 +55,8 @@ def stored_terms(body: str) -> Terms:
 def write_position(account: Account) -> str:
     """Where an account stands: its sums as doubles in hexadecimal, then quanta and prepaid runs."""
     tally, menu = account.sums.tally, account.terms.menu
-    scalars = tally[1:] if account.terms.cut else tally[1:3]
-    sums = np.concatenate([tally.rdp, scalars]).astype(_DOUBLE, copy=False).tobytes().hex()
+    scalars = _THREE.pack(*tally[1:]) if account.terms.cut else _TWO.pack(*tally[1:3])
+    sums = (tally.rdp.astype(_DOUBLE, copy=False).tobytes() + scalars).hex()
     if menu is None:
         return sums
     quanta = _ENDED if account.quanta is None else account.quanta.left

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from dosimeter.accounting import Account, Terms
 from dosimeter.ledger.accounts import terms_row, write_position
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, JournalError
-from dosimeter.ledger.records import START, Entry, Kind, digest, stated
+from dosimeter.ledger.records import START, Entry, Kind, Note, digest, in_digits, stated
 from dosimeter.ledger.stores import Transaction, schema
 
 Clock = Callable[[], datetime]
@@ -52,7 +52,7 @@ class Balance(NamedTuple):
 
         The entry at the head carries it, and the head is the hash of that entry.
         """
-        checksum = _checksum(name, parameters, sequence, epsilon, sums, closed)
+        checksum = _checksum(name, parameters, sequence, repr(epsilon), sums, closed)
         return cls(id, name, parameters, sequence, head, epsilon, sums, closed, checksum)
 
     def require_head(self, hash: str | None, body: str | None, *, beyond: bool) -> Balance:
@@ -89,15 +89,16 @@ class Balance(NamedTuple):
 
 
 def _checksum(
-    name: str, parameters: str, sequence: int, epsilon: float, sums: str, closed: int
+    name: str, parameters: str, sequence: int, epsilon: str, sums: str, closed: int
 ) -> str:
     # With their lengths before them, no text can pass for another.
     lengths = f"{len(parameters)} {len(sums)}"
-    return digest(f"{sequence!r} {epsilon!r} {closed!r} {lengths} {parameters}{sums}{name}")
+    return digest(f"{sequence!r} {epsilon} {closed!r} {lengths} {parameters}{sums}{name}")
 
 
 _FIXED = 3
 """How many fields of a balance, the first ones, never move: its id, name and parameters."""
+_ENDING = (Kind.CLOSE, Kind.MOVE)
 
 
 class Line(NamedTuple):
@@ -276,9 +277,8 @@ def open_budget(
 ) -> Balance:
     """Adds a budget with its opening entry."""
     key, body = terms_row(account.terms)
-    note = {"parameters": account.terms.plain(), "actor": actor, "purpose": purpose, "time": time}
-    before = Balance(0, name, key, -1, "", 0.0, "", 0, "")
-    made = step(before, position(account), kind=Kind.OPEN, **note)
+    note = Note(Kind.OPEN, parameters=account.terms.plain(), actor=actor, purpose=purpose)
+    made = step(Balance(0, name, key, -1, "", 0.0, "", 0, ""), position(account), note, time)
     after = insert(transaction, made.after, body)
     write(transaction, after, [Line(0, None, None, after.head, made.body)])
     return after
@@ -304,7 +304,9 @@ class Step(NamedTuple):
 
     before: Balance
     after: Balance
-    entry: Entry
+    note: Note
+    time: str
+    key: str | None
     body: str
 
     def record(self, transaction: Transaction) -> bool:
@@ -316,54 +318,55 @@ class Step(NamedTuple):
 
     def move(self) -> tuple[Any, ...]:
         """Where the balance goes, and where it was."""
-        return (*self.after[_FIXED:], self.before.id, *self.before[_FIXED:])
+        before = self.before
+        return (*self.after[_FIXED:], before.id, *before[_FIXED:])
 
     def line(self) -> tuple[Any, ...]:
         """The row of the journal."""
-        entry = self.entry
-        place = schema.place(self.before.id, entry.sequence)
-        return (place, entry.key, entry.reference, self.after.head, self.body)
+        after = self.after
+        place = schema.place(after.id, after.sequence)
+        return (place, self.key, self.note.reference, after.head, self.body)
 
 
 class Position(NamedTuple):
-    """Where an account stands, as a balance has it."""
+    """Where an account stands, as a balance has it; epsilon in digits too."""
 
     epsilon: float
+    digits: str
     sums: str
 
 
 def position(account: Account) -> Position:
     """Where an account stands, written down."""
-    return Position(account.epsilon, write_position(account))
+    epsilon = account.epsilon
+    return Position(epsilon, in_digits(epsilon), write_position(account))
 
 
-def step(balance: Balance, position: Position, *, kind: Kind, **values: Any) -> Step:
+def step(
+    balance: Balance, position: Position, note: Note, time: str, key: str | None = None
+) -> Step:
     """The move of a balance to a position, with the entry that says why.
 
     The entry carries the checksum of the balance that it leads to.
     """
-    id, name, parameters = balance.id, balance.name, balance.parameters
-    sequence = balance.sequence + 1
-    epsilon, sums = position
-    closed = int(kind in (Kind.CLOSE, Kind.MOVE))
-    checksum = _checksum(name, parameters, sequence, epsilon, sums, closed)
-    previous = balance.head or START
-    entry = Entry(
-        name, sequence, kind, previous=previous, epsilon=epsilon, state=checksum, **values
-    )
-    body = entry.body()
+    id, name, parameters, sequence, head, *_ = balance
+    sequence += 1
+    epsilon, digits, sums = position
+    closed = int(note.kind in _ENDING)
+    checksum = _checksum(name, parameters, sequence, digits, sums, closed)
+    body = note.line((name, sequence, head or START), digits, checksum, time, key)
     head = digest(body)
     after = Balance(id, name, parameters, sequence, head, epsilon, sums, closed, checksum)
-    return Step(balance, after, entry, body)
+    return Step(balance, after, note, time, key, body)
 
 
 def append(
-    transaction: Transaction, balance: Balance, account: Account, **values: Any
-) -> tuple[Balance, Entry]:
+    transaction: Transaction, balance: Balance, account: Account, note: Note, time: str
+) -> Balance:
     """Moves a locked balance to where `account` stands and writes the entry that says why."""
-    made = step(balance, position(account), **values)
+    made = step(balance, position(account), note, time)
     record(transaction, [made])
-    return made.after, made.entry
+    return made.after
 
 
 def record(transaction: Transaction, steps: list[Step]) -> None:

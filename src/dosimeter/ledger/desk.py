@@ -29,7 +29,7 @@ from dosimeter.ledger.errors import (
     ReservationError,
 )
 from dosimeter.ledger.live import LiveAccounts
-from dosimeter.ledger.records import Entry, Kind, Receipt, digest, written
+from dosimeter.ledger.records import Entry, Kind, Note, Receipt, digest, written
 from dosimeter.ledger.request import Request, named, text
 from dosimeter.ledger.stores import Store, Transaction
 from dosimeter.ledger.stores.base import UniqueViolation
@@ -111,8 +111,8 @@ class Desk:
         steps, time = [], book.utc(self.clock)
         for balance in balances:
             at = (balance.parameters, balance.sums, request.costs[balance.name])
-            values = request.values(balance.name)
-            steps.append(book.step(balance, positions[at], time=time, **values))
+            note = request.note(balance.name)
+            steps.append(book.step(balance, positions[at], note, time, request.key))
             kept.append((steps[-1].after, after[at]))
         return steps
 
@@ -123,15 +123,13 @@ class Desk:
         """
         if request.kind is not Kind.SPEND:
             return
-        values = {**request.values(name), "kind": Kind.REFUSE, "key": None}
+        note = request.refused(name)
 
         def work(transaction: Transaction, kept: Kept) -> None:
             (balance,) = self._locked(transaction, [name])
             if not balance.closed:
                 account = self.account(transaction, balance)
-                after, _ = book.append(
-                    transaction, balance, account, time=book.utc(self.clock), **values
-                )
+                after = book.append(transaction, balance, account, note, book.utc(self.clock))
                 kept.append((after, account))
 
         # The refusal stands whether or not there is room or time to note it.
@@ -186,8 +184,8 @@ class Desk:
             account = before.after(cost, request.count)
         except BudgetExceeded:
             return None
-        time = book.utc(self.clock)
-        made = book.step(balance, book.position(account), time=time, **request.values(name))
+        note, time = request.note(name), book.utc(self.clock)
+        made = book.step(balance, book.position(account), note, time, request.key)
         try:
             recorded = self.transact(lambda transaction, _: made.record(transaction), self._alone)
         except UniqueViolation:  # the key is known
@@ -205,6 +203,13 @@ class Desk:
 
     def settle(self, reserved: Receipt, drawn: int, actor: str) -> None:
         """Ends a reservation; if nothing was drawn from it, what it holds is free again."""
+        note = Note(
+            Kind.COMMIT if drawn else Kind.RELEASE,
+            written(reserved.cost),
+            drawn or reserved.count,
+            reference=reserved.sequence,
+            actor=named(actor),
+        )
 
         def work(transaction: Transaction, kept: Kept) -> None:
             (balance,) = self._locked(transaction, [reserved.budget])
@@ -214,17 +219,7 @@ class Desk:
             account = self.account(transaction, balance)
             if not drawn:
                 account = account.released(reserved.cost, reserved.count)
-            after, _ = book.append(
-                transaction,
-                balance,
-                account,
-                kind=Kind.COMMIT if drawn else Kind.RELEASE,
-                cost=written(reserved.cost),
-                count=drawn or reserved.count,
-                reference=reserved.sequence,
-                time=book.utc(self.clock),
-                actor=named(actor),
-            )
+            after = book.append(transaction, balance, account, note, book.utc(self.clock))
             kept.append((after, account))
 
         try:
@@ -237,14 +232,13 @@ class Desk:
 
     def end(self, name: str, kind: Kind, purpose: str, actor: str) -> None:
         """Stops a budget for good; nothing happens if it is stopped already."""
-        note = {"purpose": text("purpose", purpose), "actor": named(actor)}
+        note = Note(kind, purpose=text("purpose", purpose), actor=named(actor))
 
         def work(transaction: Transaction, kept: Kept) -> None:
             (balance,) = self._locked(transaction, [name])
             if not balance.closed:
                 account = self.account(transaction, balance)
-                time = book.utc(self.clock)
-                book.append(transaction, balance, account, kind=kind, time=time, **note)
+                book.append(transaction, balance, account, note, book.utc(self.clock))
 
         self.transact(work)
 
@@ -382,7 +376,5 @@ def _genuine(line: Line | None, name: str, key: str | None) -> Entry | None:
 
 def receipt(made: Step, cost: Cost) -> Receipt:
     """The receipt for a step that is recorded."""
-    entry = made.entry
-    return Receipt(
-        entry.budget, entry.sequence, cost, entry.count, entry.epsilon, made.after.head, entry.time
-    )
+    _, name, _, sequence, head, epsilon, *_ = made.after
+    return Receipt(name, sequence, cost, made.note.count, epsilon, head, made.time)

@@ -81,19 +81,18 @@ class Entry(NamedTuple):
     state: str | None = None
 
     def body(self) -> str:
-        """The line that is stored and hashed: `canonical` of its fields, spelt out for speed."""
-        if not self.epsilon >= 0:
-            raise ValueError(f"epsilon must be >= 0, got {self.epsilon!r}")
-        epsilon = '"inf"' if self.epsilon == math.inf else repr(self.epsilon)
-        format, state = (1, "") if self.state is None else (2, f',"state":{quoted(self.state)}')
-        return (
-            f'{{"actor":{quoted(self.actor)},"budget":{quoted(self.budget)},'
-            f'"cost":{self.cost or "null"},"count":{self.count},"epsilon":{epsilon},'
-            f'"format":{format},"key":{_optional(self.key)},"kind":"{self.kind.value}",'
-            f'"parameters":{_optional(self.parameters)},"previous":{quoted(self.previous)},'
-            f'"purpose":{quoted(self.purpose)},"reference":{_optional(self.reference)},'
-            f'"sequence":{self.sequence}{state},"time":{quoted(self.time)}}}'
+        """The line that is stored and hashed: `canonical` of its fields."""
+        note = Note(
+            self.kind,
+            self.cost,
+            self.count,
+            self.actor,
+            self.purpose,
+            reference=self.reference,
+            parameters=self.parameters,
         )
+        place = (self.budget, self.sequence, self.previous)
+        return note.line(place, in_digits(self.epsilon), self.state, self.time, self.key)
 
     @classmethod
     def parse(cls, body: str) -> Entry:
@@ -135,6 +134,72 @@ class Entry(NamedTuple):
         if self.cost is None:
             raise JournalError(f"entry of kind {self.kind} must carry a cost, got none")
         return _read_cost(self.cost)
+
+
+class Note:
+    """What an entry says apart from where it stands, written once for all spends that are alike.
+
+    Attributes:
+        kind: As the entry has it; the others too.
+    """
+
+    __slots__ = ("_parts", "cost", "count", "kind", "reference")
+
+    def __init__(
+        self,
+        kind: Kind,
+        cost: str | None = None,
+        count: int = 0,
+        actor: str = "",
+        purpose: str = "",
+        *,
+        reference: int | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.cost = cost
+        self.count = count
+        self.reference = reference
+        self._parts = (
+            f'{{"actor":{quoted(actor)},"budget":',
+            f',"cost":{cost or "null"},"count":{count},"epsilon":',
+            f',"kind":"{kind.value}","parameters":{_optional(parameters)},"previous":',
+            f',"purpose":{quoted(purpose)},"reference":{_optional(reference)},"sequence":',
+        )
+
+    def line(
+        self,
+        place: tuple[str, int, str],
+        epsilon: str,
+        state: str | None,
+        time: str,
+        key: str | None,
+    ) -> str:
+        """The line of an entry: `canonical` of its fields, spelt out for speed.
+
+        Args:
+            place: Its budget, its sequence and the hash of the entry before.
+            epsilon: What `in_digits` gives.
+            state: The hash of the balance after it; None in the first format.
+            time: When.
+            key: The idempotency key.
+        """
+        budget, sequence, previous = place
+        start, spent, kind, purpose = self._parts
+        digits = epsilon if epsilon != "inf" else '"inf"'
+        format, after = ("1", "") if state is None else ("2", f',"state":{quoted(state)}')
+        return (
+            f'{start}{quoted(budget)}{spent}{digits},"format":{format},"key":{_optional(key)}'
+            f"{kind}{quoted(previous)}{purpose}{sequence}{after},"
+            f'"time":{quoted(time)}}}'
+        )
+
+
+def in_digits(epsilon: float) -> str:
+    """An epsilon as entries and checksums have it."""
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon must be >= 0, got {epsilon!r}")
+    return repr(epsilon)
 
 
 @lru_cache(maxsize=4096)

@@ -8,14 +8,14 @@ a spend that cannot be audited is not recorded.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from dosimeter import arguments
 from dosimeter.ledger.errors import KeyConflict
-from dosimeter.ledger.records import Entry, Kind, written
+from dosimeter.ledger.records import Entry, Kind, Note, written
 from dosimeter.rdp import Cost
 
 _LONGEST_NAME = 500
@@ -39,19 +39,25 @@ class Request:
         self.names = sorted(self.costs)
         self.count = arguments.count("count", count)
         self.key = None if key is None else identifier("key", key)
-        self._written = {name: _in_writing(cost) for name, cost in self.costs.items()}
         self.kind = kind
-        self._note = {
-            "kind": kind,
-            "count": self.count,
-            "key": self.key,
-            "purpose": text("purpose", purpose),
-            "actor": named(actor),
-        }
+        self._said = (named(actor), text("purpose", purpose))
+        lines = {name: _in_writing(cost) for name, cost in self.costs.items()}
+        alike = {line: Note(kind, line, self.count, *self._said) for line in {*lines.values()}}
+        self._notes = {name: alike[line] for name, line in lines.items()}
 
-    def values(self, name: str) -> dict[str, Any]:
+    def note(self, name: str) -> Note:
         """What the entry in one budget says of it."""
-        return {"cost": self._written[name], **self._note}
+        return self._notes[name]
+
+    def refused(self, name: str) -> Note:
+        """What an entry says that notes its refusal."""
+        return Note(Kind.REFUSE, self._notes[name].cost, self.count, *self._said)
+
+    def keyed(self, key: str) -> Request:
+        """The same under a key."""
+        request = copy.copy(self)
+        request.key = identifier("key", key)
+        return request
 
     def require_same(self, name: str, entry: Entry | None) -> Entry:
         """The entry that was recorded under this key, if it is for the same spend.
@@ -70,25 +76,24 @@ class Request:
         if (entry.kind, entry.count) != (Kind.SPEND, self.count):
             return False
         # Equal costs may be written in two ways: an event with a whole number, and with a float.
-        return entry.cost == self._written[name] or entry.priced() == self.costs[name]
+        return entry.cost == self._notes[name].cost or entry.priced() == self.costs[name]
 
 
 def request(
     name: str, cost: Cost, count: int, key: str | None, purpose: str, actor: str
 ) -> Request:
-    """A spend in one budget; the same one asked again is not checked anew."""
+    """A spend in one budget; the same one asked again, under whatever key, is not checked anew."""
     try:
-        return _request(name, cost, count, key, purpose, actor or named(actor))
+        asked = _request(name, cost, count, purpose, actor or named(actor))
     except TypeError:
         # What cannot be kept is refused in words there.
-        return Request({name: cost}, count, key=key, purpose=purpose, actor=actor)
+        asked = Request({name: cost}, count, purpose=purpose, actor=actor)
+    return asked if key is None else asked.keyed(key)
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _request(
-    name: str, cost: Cost, count: int, key: str | None, purpose: str, actor: str
-) -> Request:
-    return Request({name: cost}, count, key=key, purpose=purpose, actor=actor)
+def _request(name: str, cost: Cost, count: int, purpose: str, actor: str) -> Request:
+    return Request({name: cost}, count, purpose=purpose, actor=actor)
 
 
 def _in_writing(cost: Cost) -> str:

@@ -18,7 +18,7 @@ from dosimeter.ledger import book
 from dosimeter.ledger.accounts import stored_terms
 from dosimeter.ledger.budget import Budget, Statement
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, LedgerError
-from dosimeter.ledger.records import Kind, Receipt
+from dosimeter.ledger.records import Kind, Note, Receipt
 from dosimeter.ledger.request import identifier, named, text
 from dosimeter.ledger.rules import LABEL, Every, Rule
 from dosimeter.ledger.stores import Transaction
@@ -186,8 +186,8 @@ def begin(ledger: Ledger, name: str, rule: Rule, terms: Terms, purpose: str, act
     def work(transaction: Transaction, kept: Kept) -> None:
         time = book.utc(ledger._desk.clock)
         balance = book.open_budget(transaction, f"{name}/{LABEL}", account, time, who, note)
-        close = {"time": time, "actor": who, "purpose": "a rule: its blocks are spent from"}
-        book.append(transaction, balance, account, kind=Kind.CLOSE, **close)
+        close = Note(Kind.CLOSE, actor=who, purpose="a rule: its blocks are spent from")
+        book.append(transaction, balance, account, close, time)
 
     try:
         ledger._desk.transact(work)

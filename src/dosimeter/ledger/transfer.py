@@ -23,7 +23,7 @@ from dosimeter.ledger.audit import Replay, replayed
 from dosimeter.ledger.book import Balance, Line
 from dosimeter.ledger.desk import Desk, Kept
 from dosimeter.ledger.errors import BudgetClosed, BudgetExists, JournalError
-from dosimeter.ledger.records import START, Kind, canonical
+from dosimeter.ledger.records import START, Kind, Note, canonical
 from dosimeter.ledger.request import identifier
 from dosimeter.ledger.stores import Transaction
 from dosimeter.ledger.stores.base import UniqueViolation
@@ -137,9 +137,9 @@ def import_lines(desk: Desk, lines: Iterable[str], progress: Callable[[int], Non
             book.write(transaction, made, (book.import_line(line[:-1]) for line in spool))
             if end.to is None and not made.closed:
                 account = desk.account(transaction, made)
-                note = "imported as a copy: it goes on in the ledger that it was exported from"
-                time = book.utc(desk.clock)
-                book.append(transaction, made, account, kind=Kind.CLOSE, time=time, purpose=note)
+                words = "imported as a copy: it goes on in the ledger that it was exported from"
+                note = Note(Kind.CLOSE, purpose=words)
+                book.append(transaction, made, account, note, book.utc(desk.clock))
 
         try:
             desk.transact(work)
