@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter import arguments
-from dosimeter.rdp.cost import UP
+from dosimeter.rdp.cost import UP, UP_EACH
 from dosimeter.rdp.orders import FloatArray, Orders, locked
 
 _WEIGHT_SLACK = 1e-12
@@ -227,7 +227,7 @@ class Mixture:
             return base, sums
         excess = sums - base
         # Differences that are subnormal are exact.
-        excess *= UP
+        excess *= UP_EACH
         return base, excess
 
     def _root(self, base: float, excess: FloatArray, level: float, terms: FloatArray) -> Root:
@@ -262,7 +262,10 @@ class Mixture:
         level = start
         nudge = 0.0
         for _ in range(_MAX_STEPS):
-            terms = np.exp(constants.log + beta * (level - rdp))
+            terms = level - rdp
+            terms *= beta
+            terms += constants.log
+            terms = np.exp(terms)
             # A product with ones adds up in a third of the time of `sum`.
             total = float(self._ones.dot(terms))
             log_total = math.log(total)

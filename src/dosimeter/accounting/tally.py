@@ -19,7 +19,7 @@ import numpy as np
 from dosimeter import arguments
 from dosimeter.accounting.cutting import Cutting
 from dosimeter.rdp import Cost, Orders
-from dosimeter.rdp.cost import UP
+from dosimeter.rdp.cost import UP, UP_EACH
 from dosimeter.rdp.orders import FloatArray
 
 
@@ -54,7 +54,7 @@ class Tally(NamedTuple):
     def plus(self, other: Tally) -> Tally:
         """The sum of two tallies."""
         rdp = self.rdp + other.rdp
-        rdp *= UP
+        rdp *= UP_EACH
         return Tally(
             rdp,
             _sum_up(self.pure_epsilon, other.pure_epsilon),

@@ -267,7 +267,8 @@ class Desk:
         begin: Callable[[], Transaction] | None = None,
     ) -> T:
         """The result of `work`, once it is recorded."""
-        return _again(lambda: self._once(work, (begin or self.store.writing)()))
+        begin = begin or self.store.writing
+        return _again(lambda: self._once(work, begin()))
 
     def account(self, transaction: Transaction, balance: Balance) -> Account:
         """The account of a budget."""

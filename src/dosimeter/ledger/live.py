@@ -32,16 +32,17 @@ class LiveAccounts:
 
     def keep(self, balance: Balance, account: Account) -> None:
         """Keeps an account that is recorded."""
+        _, name, _, sequence, head, *_ = balance
         if self._process != os.getpid():
             # Another thread may have held it when this process was forked.
             self._lock, self._process = threading.Lock(), os.getpid()
         with self._lock:
-            if balance.sequence < self.seen(balance.name)[0]:
+            if sequence < self._seen.get(name, UNSEEN)[0]:
                 return  # another thread has gone on
             if len(self._kept) >= _MOST:
                 self._kept.clear()
-            self._kept[balance.name] = (balance, account)
-            self._seen[balance.name] = (balance.sequence, balance.head)
+            self._kept[name] = (balance, account)
+            self._seen[name] = (sequence, head)
 
     def seen(self, name: str) -> Seen:
         """Sequence and hash of the last entry of a budget that this client saw recorded."""

@@ -57,11 +57,11 @@ class Transaction:
         try:
             self._entered = True
             forks.enter()
-            self._link = self._store.link()
-            self._cursor = self._link.cursor
+            self._link = link = self._store.link()
+            self._cursor = link.cursor
             self._open = True
             if self._begin is not None:
-                self.sql(self._begin)
+                self._run(self._begin, None)
         except BaseException:
             self.end()
             raise
@@ -96,12 +96,13 @@ class Transaction:
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement of `schema.STATEMENTS` gives."""
-        self._execute(statement, values)
+        self._run(self._store.statements[statement], values)
         return self._fetched()
 
     def run(self, statement: str, values: Values) -> int:
         """How many rows a statement of `schema.STATEMENTS` changed."""
-        self._execute(statement, values)
+        # What is a transaction of its own is committed as it is run.
+        self._run(self._store.statements[statement], values, committing=self._begin is None)
         changed: int = self._cursor.rowcount
         return changed
 
@@ -116,18 +117,17 @@ class Transaction:
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """Runs SQL of the store's own, without values."""
-        try:
-            self._store.execute(self._cursor, text, None)
-        except self._store.errors as error:
-            raise self._failure(error) from error
+        self._run(text, None)
         return self._fetched() if self._cursor.description else []
 
     def record(self, moves: list[tuple[Any, ...]], lines: list[tuple[Any, ...]]) -> bool:
         """Moves balances and appends their lines; False if one of them was elsewhere."""
+        wanted = len(moves)
         for statement, values in self._store.recording(moves, lines):
-            alone = len(values) == 1
-            changed = self.run(statement, values[0]) if alone else self.each(statement, values)
-            if changed != len(values):
+            changed = (
+                self.run(statement, values[0]) if wanted == 1 else self.each(statement, values)
+            )
+            if changed != wanted:
                 return False
         return True
 
@@ -139,13 +139,11 @@ class Transaction:
         """Names, each with a number, as "lock" takes them."""
         return self._store.pairs(names, seen)
 
-    def _execute(self, statement: str, values: Values) -> None:
+    def _run(self, text: str, values: Values | None, *, committing: bool = False) -> None:
         try:
-            self._store.execute(self._cursor, self._store.statements[statement], values)
+            self._store.execute(self._cursor, text, values)
         except self._store.errors as error:
-            # What is a transaction of its own is committed as it is run.
-            alone = self._begin is None and statement == "record"
-            raise self._failure(error, committing=alone) from error
+            raise self._failure(error, committing=committing) from error
 
     def _fetched(self) -> list[tuple[Any, ...]]:
         try:
