@@ -99,21 +99,20 @@ class Desk:
         self, transaction: Transaction, balances: list[Balance], request: Request, kept: Kept
     ) -> list[Step]:
         """What a spend does to locked balances; those that stand alike go on together."""
-        after: dict[tuple[str, str, Cost], Account] = {}
-        for balance in balances:
-            cost = request.costs[balance.name]
-            at = (balance.parameters, balance.sums, cost)
-            if at not in after or balance.closed:
-                after[at] = self._spent(transaction, balance, cost, request.count)
+        places = [(at.parameters, at.sums, request.note(at.name)) for at in balances]
+        after: dict[tuple[str, str, Note], Account] = {}
+        for balance, place in zip(balances, places, strict=True):
+            if place not in after or balance.closed:
+                cost = request.costs[balance.name]
+                after[place] = self._spent(transaction, balance, cost, request.count)
         if len(after) > 1:
             read_all(account.sums for account in after.values())
-        positions = {at: book.position(account) for at, account in after.items()}
+        positions = {place: book.position(account) for place, account in after.items()}
         steps, time = [], book.utc(self.clock)
-        for balance in balances:
-            at = (balance.parameters, balance.sums, request.costs[balance.name])
-            note = request.note(balance.name)
-            steps.append(book.step(balance, positions[at], note, time, request.key))
-            kept.append((steps[-1].after, after[at]))
+        for balance, place in zip(balances, places, strict=True):
+            made = book.step(balance, positions[place], place[2], time, request.key)
+            steps.append(made)
+            kept.append((made.after, after[place]))
         return steps
 
     def _note_refusal(self, request: Request, name: str) -> None:
@@ -142,12 +141,13 @@ class Desk:
         if unknown:
             self._look_up(unknown)
         priced = set()
-        for name, cost in request.costs.items():
+        for name in request.names:
             live = self._live.latest(name)
-            if live is not None and (live[0].parameters, cost) not in priced:
-                priced.add((live[0].parameters, cost))
+            alike = live and (live[0].parameters, request.note(name))
+            if live and alike not in priced:
+                priced.add(alike)
                 terms = live[1].terms
-                charge(cost, request.count, terms.mixture.orders, terms.cutting)
+                charge(request.costs[name], request.count, terms.mixture.orders, terms.cutting)
 
     def _look_up(self, names: list[str]) -> None:
         """Reads accounts that are not kept, all in one moment."""
@@ -157,7 +157,7 @@ class Desk:
                 at = (balance.parameters, balance.sums)
                 if at not in accounts:
                     accounts[at] = self.account(transaction, balance)
-                self._live.keep(balance, accounts[at])
+                self._live.keep((balance, accounts[at]))
 
     def _spend_ahead(self, request: Request, name: str) -> Receipt | Step | None:
         """The receipt of a spend worked out before the lock; None if it must be asked under it.
@@ -198,7 +198,7 @@ class Desk:
             # Whoever came between, even after a look, will again.
             self._crowds[name] = _CROWDED if crowd else 1
             return None
-        self._live.keep(made.after, account)
+        self._live.keep((made.after, account))
         return receipt(made, cost)
 
     def settle(self, reserved: Receipt, drawn: int, actor: str) -> None:
@@ -246,7 +246,7 @@ class Desk:
         """The answer to a question about where a budget stands now."""
         balance, account = _again(lambda: self._read(name))
         answer = question(balance, account)
-        self._live.keep(balance, account)
+        self._live.keep((balance, account))
         return answer
 
     def _read(self, name: str) -> tuple[Balance, Account]:
@@ -303,8 +303,8 @@ class Desk:
             # An interrupt may have come while it was being rolled back.
             transaction.end()
             raise
-        for balance, account in kept:
-            self._live.keep(balance, account)
+        if kept:
+            self._live.keep(*kept)
         return result
 
     def _spent(self, transaction: Transaction, balance: Balance, cost: Cost, count: int) -> Account:

@@ -30,19 +30,20 @@ class LiveAccounts:
         """What is kept for a budget; its balance was checked when it was."""
         return self._kept.get(name)
 
-    def keep(self, balance: Balance, account: Account) -> None:
-        """Keeps an account that is recorded."""
-        _, name, _, sequence, head, *_ = balance
+    def keep(self, *recorded: tuple[Balance, Account]) -> None:
+        """Keeps accounts that are recorded."""
         if self._process != os.getpid():
             # Another thread may have held it when this process was forked.
             self._lock, self._process = threading.Lock(), os.getpid()
         with self._lock:
-            if sequence < self._seen.get(name, UNSEEN)[0]:
-                return  # another thread has gone on
-            if len(self._kept) >= _MOST:
-                self._kept.clear()
-            self._kept[name] = (balance, account)
-            self._seen[name] = (sequence, head)
+            for pair in recorded:
+                _, name, _, sequence, head, *_ = pair[0]
+                if sequence < self._seen.get(name, UNSEEN)[0]:
+                    continue  # another thread has gone on
+                if len(self._kept) >= _MOST:
+                    self._kept.clear()
+                self._kept[name] = pair
+                self._seen[name] = (sequence, head)
 
     def seen(self, name: str) -> Seen:
         """Sequence and hash of the last entry of a budget that this client saw recorded."""
