@@ -27,7 +27,7 @@ import dosimeter as dm
 from benchmarks.measure import Result
 from benchmarks.training import network
 from dosimeter.accounting import Account, Terms
-from dosimeter.ledger import Budget, Ledger, book
+from dosimeter.ledger import Budget, Ledger, book, journal
 from dosimeter.ledger.accounts import terms_row, write_position
 from dosimeter.ledger.records import Entry, Kind, digest, written
 from dosimeter.ledger.stores.schema import place
@@ -304,7 +304,7 @@ def _settle(url: str) -> None:
 
 def _lines(
     name: str, entries: int, parameters: Any, epsilon: float, state: str
-) -> Iterator[book.Line]:
+) -> Iterator[journal.Line]:
     cost, previous = written(COST), "0" * 64
     for sequence in range(entries + 1):
         entry = Entry(
@@ -321,7 +321,7 @@ def _lines(
         )
         body = entry.body()
         previous = digest(body)
-        yield book.Line(sequence, None, None, previous, body)
+        yield journal.Line(sequence, None, None, previous, body)
 
 
 def _insert(cursor: Any, values: list[tuple[Any, ...]]) -> None:

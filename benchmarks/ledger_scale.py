@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.ledger import COST, Work, _by_hand, _postgresql, _spends, _together
 from benchmarks.measure import Result, best_seconds
 from dosimeter.accounting import Account, Terms
-from dosimeter.ledger import Ledger, book
+from dosimeter.ledger import Ledger, book, journal
 from dosimeter.ledger.request import request
 
 BLOCKS, BUDGETS, ENTRIES = 1_000, 10_000, 100_000
@@ -141,9 +141,9 @@ def fill(ledger: Ledger, name: str, entries: int) -> None:
                 at = book.position(account)
                 step = book.step(balance, at, note, "2026-01-01T00:00:00.000000+00:00")
                 balance = step.after
-                lines.append(book.Line(balance.sequence, None, None, balance.head, step.body))
+                lines.append(journal.Line(balance.sequence, None, None, balance.head, step.body))
             step._replace(before=first).record(transaction)
-            book.write(transaction, balance, lines[:-1])
+            journal.write(transaction, balance, lines[:-1])
 
 
 def _import_memory(folder: str, file: Path) -> float:

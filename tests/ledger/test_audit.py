@@ -20,7 +20,7 @@ from dosimeter.ledger import (
     Ledger,
     LedgerError,
     Receipt,
-    book,
+    journal,
 )
 from dosimeter.ledger.audit import Replay, replayed
 from dosimeter.ledger.book import Balance
@@ -364,14 +364,14 @@ def test_the_first_of_many_that_does_not_fit_is_named(
     budget = ledger.create("b", epsilon=3.0, delta=1e-6)
     for _ in range(12):
         budget.spend(STEP)
-    lines = [book.import_line(line) for line in list(ledger.export("b"))[:-1]]
+    lines = [journal.import_line(line) for line in list(ledger.export("b"))[:-1]]
     wrong, forged, head = 5, [], "0" * 64
     for line in lines:
         entry = line.entry()._replace(previous=head)
         if entry.sequence == wrong:
             entry = entry._replace(epsilon=entry.epsilon * 1.001)
         head = digest(entry.body())
-        forged.append(book.Line(line.sequence, None, None, head, entry.body()))
+        forged.append(journal.Line(line.sequence, None, None, head, entry.body()))
     if later:
         forged[9] = forged[9]._replace(hash="0" * 64)
     replay = Replay("b")

@@ -12,7 +12,7 @@ import pytest
 import dosimeter as dm
 from dosimeter.ledger import JournalError, Ledger, LedgerRefusal
 from dosimeter.ledger.audit import Replay
-from dosimeter.ledger.book import import_line
+from dosimeter.ledger.journal import import_line
 from dosimeter.ledger.records import digest
 
 DATA = pathlib.Path(__file__).parent / "data"

@@ -240,7 +240,7 @@ def close(
     Example:
       dosimeter budget close clicks --purpose "study ended"
     """
-    from dosimeter.ledger.records import shown
+    from dosimeter.ledger.receipts import shown
 
     with opened(db) as ledger:
         for one in [name] if block is None else members(ledger, name, block):

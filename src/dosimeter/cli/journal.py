@@ -335,7 +335,7 @@ def import_budget(
       dosimeter budget import patients.jsonl --db other.db
     """
     file = nullcontext(sys.stdin) if str(source) == "-" else source.open(encoding="ascii")
-    from dosimeter.ledger.records import shown
+    from dosimeter.ledger.receipts import shown
     from dosimeter.ledger.transfer import journals
 
     with file as lines, opened(db, make=True) as ledger, waiting("replaying") as tell:

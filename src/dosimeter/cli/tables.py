@@ -35,7 +35,7 @@ def print_budgets(statements: list[Statement]) -> None:
     """One line for each budget."""
     from rich.table import Table
 
-    from dosimeter.ledger.records import shown
+    from dosimeter.ledger.receipts import shown
 
     table = Table(box=None, pad_edge=False)
     for column in ("name", "spent", "limit", "delta", "entries", "state"):
@@ -55,7 +55,7 @@ def print_budgets(statements: list[Statement]) -> None:
 def print_statement(one: Statement, guarantee: str, share: float) -> None:
     """Everything about one budget but its journal; the bar shows the share that is used up."""
     from dosimeter.accounting.burned import share_words
-    from dosimeter.ledger.records import shown
+    from dosimeter.ledger.receipts import shown
 
     lines = [("budget", shown(one.name)), ("kind", one.kind + (", closed" if one.closed else ""))]
     if one.limit < math.inf:
@@ -75,7 +75,7 @@ def print_statement(one: Statement, guarantee: str, share: float) -> None:
 
 def print_receipt(receipt: Receipt) -> None:
     """One line for a spend."""
-    from dosimeter.ledger.records import shown
+    from dosimeter.ledger.receipts import shown
 
     again = " (recorded before, nothing spent now)" if receipt.replayed else ""
     line = (
@@ -110,7 +110,7 @@ def print_entries(rows: Iterable[Sequence[str]], *, named: bool) -> None:
 
 def entry_row(activity: Activity) -> tuple[str, ...]:
     """What is said of entries that belong together: where, which, when, and what they came to."""
-    from dosimeter.ledger.records import shown
+    from dosimeter.ledger.receipts import shown
 
     first, last, costs = activity.first, activity.last, activity.costs
     words = in_words(json.loads(costs[0])) if costs else ""

@@ -21,7 +21,8 @@ from dosimeter.ledger.errors import (
 )
 from dosimeter.ledger.ledger import Ledger
 from dosimeter.ledger.noted import Noted
-from dosimeter.ledger.records import Entry, Kind, Receipt, Verification
+from dosimeter.ledger.receipts import Receipt, Verification
+from dosimeter.ledger.records import Entry, Kind
 from dosimeter.ledger.reservation import Buffered, Reservation
 from dosimeter.ledger.streams import Stream
 

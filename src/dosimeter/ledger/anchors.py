@@ -18,10 +18,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from dosimeter.ledger import book
+from dosimeter.ledger import journal
 from dosimeter.ledger.audit import Replay, replayed
 from dosimeter.ledger.errors import JournalError
-from dosimeter.ledger.records import START, Receipt, Verification, canonical, digest
+from dosimeter.ledger.receipts import Receipt, Verification
+from dosimeter.ledger.records import START, canonical, digest
 from dosimeter.ledger.signing import Signer, is_signed, public_key
 
 MOST_HEADS = 1000
@@ -253,7 +254,7 @@ def _held(path: Path) -> Iterator[IO[str]]:
 def witnessed(name: str, exported: Iterable[str], log: AnchorLog) -> Verification:
     """Replays an exported journal here, and looks for what was anchored in it."""
     kept = list(exported)[:-1]  # the last line counts the others
-    lines = [book.import_line(line) for line in kept]
+    lines = [journal.import_line(line) for line in kept]
     found = replayed(Replay(name), lines)
     hashes = [line.hash for line in lines]
     return log.compared(found, lambda at, hash: at < len(hashes) and hashes[at] == hash)

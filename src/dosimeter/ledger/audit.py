@@ -19,9 +19,11 @@ from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.sums import Sums, read_all
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger.accounts import read_position, terms_of, write_position
-from dosimeter.ledger.book import Balance, Line
+from dosimeter.ledger.book import Balance
 from dosimeter.ledger.errors import JournalError
-from dosimeter.ledger.records import START, Entry, Kind, Verification, canonical, digest
+from dosimeter.ledger.journal import Line
+from dosimeter.ledger.receipts import Verification
+from dosimeter.ledger.records import START, Entry, Kind, canonical, digest
 
 _TOLERANCE = 1e-6
 _EPSILON = 1e-7

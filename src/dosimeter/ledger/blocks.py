@@ -22,7 +22,7 @@ from dosimeter.rounding import at_most
 if TYPE_CHECKING:
     from dosimeter.ledger.budget import Budget
     from dosimeter.ledger.ledger import Ledger
-    from dosimeter.ledger.records import Receipt
+    from dosimeter.ledger.receipts import Receipt
     from dosimeter.rdp import Cost
 
 

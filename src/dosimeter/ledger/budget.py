@@ -15,13 +15,14 @@ from dosimeter import arguments
 from dosimeter.accounting import Account, Gate, Guarantee, Terms
 from dosimeter.accounting.burned import share_words, spent_share
 from dosimeter.errors import BudgetExceeded
-from dosimeter.ledger import book
+from dosimeter.ledger import book, journal
 from dosimeter.ledger.accounts import read_position, stored_terms
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk
 from dosimeter.ledger.errors import JournalError, LedgerError, ReservationError
 from dosimeter.ledger.noted import Noted
-from dosimeter.ledger.records import Entry, Kind, Receipt
+from dosimeter.ledger.receipts import Receipt
+from dosimeter.ledger.records import Entry, Kind
 from dosimeter.ledger.request import Request, request
 from dosimeter.ledger.reservation import Buffered, Reservation
 from dosimeter.notebook import card
@@ -228,14 +229,14 @@ class Budget:
         """The last entries of the journal, the oldest of them first."""
         with self._desk.store.reading() as transaction:
             balance = book.read(transaction, self._name)
-            lines = book.latest(transaction, balance, arguments.count("last", last))
+            lines = journal.latest(transaction, balance, arguments.count("last", last))
         return [line.entry() for line in reversed(lines)]
 
     def holds(self, sequence: int, hash: str) -> bool:
         """Whether the journal has the entry that a receipt names by its sequence and hash."""
         with self._desk.store.reading() as transaction:
             balance = book.read(transaction, self._name)
-            line = book.by_sequence(transaction, balance, sequence)
+            line = journal.by_sequence(transaction, balance, sequence)
         return line is not None and line.hash == hash
 
     def close(self, *, purpose: str = "", actor: str = "") -> None:

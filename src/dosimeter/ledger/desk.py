@@ -17,9 +17,9 @@ from dosimeter.accounting import Account
 from dosimeter.accounting.sums import read_all
 from dosimeter.accounting.tally import charge
 from dosimeter.errors import BudgetExceeded
-from dosimeter.ledger import book
+from dosimeter.ledger import book, journal
 from dosimeter.ledger.accounts import read_position, stored_terms
-from dosimeter.ledger.book import Balance, Clock, Line, Step
+from dosimeter.ledger.book import Balance, Clock, Step
 from dosimeter.ledger.errors import (
     BudgetClosed,
     ConnectionLost,
@@ -28,8 +28,10 @@ from dosimeter.ledger.errors import (
     LedgerUnavailable,
     ReservationError,
 )
+from dosimeter.ledger.journal import Line
 from dosimeter.ledger.live import LiveAccounts
-from dosimeter.ledger.records import Entry, Kind, Note, Receipt, digest, written
+from dosimeter.ledger.receipts import Receipt
+from dosimeter.ledger.records import Entry, Kind, Note, digest, written
 from dosimeter.ledger.request import Request, named, text
 from dosimeter.ledger.stores import Store, Transaction
 from dosimeter.ledger.stores.base import UniqueViolation
@@ -73,7 +75,7 @@ class Desk:
             if doubtful is not None and _is_recorded(transaction, doubtful):
                 return {request.names[0]: receipt(doubtful, request.costs[request.names[0]])}
             if request.key is not None:
-                earlier = book.by_key(transaction, balances, request.key)
+                earlier = journal.by_key(transaction, balances, request.key)
                 if any(earlier):
                     return _replayed(request, balances, earlier)
             steps = self._steps(transaction, balances, request, kept)
@@ -213,7 +215,9 @@ class Desk:
 
         def work(transaction: Transaction, kept: Kept) -> None:
             (balance,) = self._locked(transaction, [reserved.budget])
-            _require_reserved(book.by_sequence(transaction, balance, reserved.sequence), reserved)
+            _require_reserved(
+                journal.by_sequence(transaction, balance, reserved.sequence), reserved
+            )
             if balance.closed:
                 return
             account = self.account(transaction, balance)
@@ -329,7 +333,7 @@ def _again(once: Callable[[], T]) -> T:
 
 def _is_recorded(transaction: Transaction, made: Step) -> bool:
     """Whether a step is in the journal; if not it never will be, once its row has moved on."""
-    line = book.by_sequence(transaction, made.before, made.after.sequence)
+    line = journal.by_sequence(transaction, made.before, made.after.sequence)
     return line is not None and line.hash == made.after.head
 
 

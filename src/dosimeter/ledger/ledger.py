@@ -23,7 +23,7 @@ from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget, Statement, statements
 from dosimeter.ledger.desk import Desk, Kept, wall_clock
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, JournalError
-from dosimeter.ledger.records import Receipt, Verification
+from dosimeter.ledger.receipts import Receipt, Verification
 from dosimeter.ledger.request import Request, identifier, named, text
 from dosimeter.ledger.rules import Every, Rule
 from dosimeter.ledger.stores import Transaction, open_store

@@ -21,7 +21,8 @@ from dosimeter.ledger.courier import Courier
 from dosimeter.ledger.desk import Desk
 from dosimeter.ledger.errors import BudgetNotFound, LedgerError
 from dosimeter.ledger.ledger import Ledger
-from dosimeter.ledger.records import Entry, Receipt, Verification
+from dosimeter.ledger.receipts import Receipt, Verification
+from dosimeter.ledger.records import Entry
 from dosimeter.ledger.remote_streams import RemoteStream
 from dosimeter.ledger.request import Request, identifier
 from dosimeter.ledger.reservation import Reservation

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dosimeter import arguments
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger.errors import ReservationError
-from dosimeter.ledger.records import Receipt
+from dosimeter.ledger.receipts import Receipt
 from dosimeter.rdp import Cost
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from dosimeter import arguments
 from dosimeter.accounting import Account, Terms
-from dosimeter.ledger import book
+from dosimeter.ledger import book, journal
 from dosimeter.ledger.accounts import stored_terms
 from dosimeter.ledger.budget import Budget, Statement
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, LedgerError
-from dosimeter.ledger.records import Kind, Note, Receipt
+from dosimeter.ledger.receipts import Receipt
+from dosimeter.ledger.records import Kind, Note
 from dosimeter.ledger.request import identifier, named, text
 from dosimeter.ledger.rules import LABEL, Every, Rule
 from dosimeter.ledger.stores import Transaction
@@ -204,7 +205,7 @@ def find(desk: Desk, name: str) -> Rule:
     """
     with desk.store.reading() as transaction:
         balance = book.read(transaction, identifier("name", f"{name}/{LABEL}"))
-        line = book.by_sequence(transaction, balance, 0)
+        line = journal.by_sequence(transaction, balance, 0)
     rule = Rule.read(line.entry().purpose) if line is not None and balance.closed else None
     if rule is None:
         raise BudgetNotFound(f"{name}/{LABEL}")

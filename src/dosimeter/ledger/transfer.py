@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import IO, NamedTuple
 
-from dosimeter.ledger import book
+from dosimeter.ledger import book, journal
 from dosimeter.ledger.accounts import write_position
 from dosimeter.ledger.audit import Replay, replayed
-from dosimeter.ledger.book import Balance, Line
+from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk, Kept
 from dosimeter.ledger.errors import BudgetClosed, BudgetExists, JournalError
+from dosimeter.ledger.journal import Line
 from dosimeter.ledger.records import START, Kind, Note, canonical
 from dosimeter.ledger.request import identifier
 from dosimeter.ledger.stores import Transaction
@@ -79,16 +80,16 @@ def _exported(desk: Desk, name: str, to: str | None) -> Iterator[str]:
         if to is not None:
             _require_moved(transaction, balance, to)
         written, head = 0, START
-        for line in book.lines(transaction, balance):
+        for line in journal.lines(transaction, balance):
             if to is None or line.sequence != balance.sequence:
-                yield book.export_line(line)
+                yield journal.export_line(line)
                 written, head = written + 1, line.hash
         yield End(written, head, balance.sums, to).line()
 
 
 def _require_moved(transaction: Transaction, balance: Balance, to: str) -> None:
     """Raises unless a budget was closed by a move to this very ledger."""
-    (last,) = book.latest(transaction, balance, 1)
+    (last,) = journal.latest(transaction, balance, 1)
     entry = last.entry()
     if entry.kind is not Kind.MOVE:
         raise BudgetClosed(f"budget {balance.name!r} must be open to be moved, it was closed")
@@ -131,10 +132,10 @@ def import_lines(desk: Desk, lines: Iterable[str], progress: Callable[[int], Non
 
         def work(transaction: Transaction, kept: Kept) -> None:
             spool.seek(0)
-            opening = book.import_line(spool.readline()[:-1]).entry()
+            opening = journal.import_line(spool.readline()[:-1]).entry()
             made = book.insert(transaction, balance, canonical(opening.parameters or {}))
             spool.seek(0)
-            book.write(transaction, made, (book.import_line(line[:-1]) for line in spool))
+            journal.write(transaction, made, (journal.import_line(line[:-1]) for line in spool))
             if end.to is None and not made.closed:
                 account = desk.account(transaction, made)
                 words = "imported as a copy: it goes on in the ledger that it was exported from"
@@ -155,17 +156,17 @@ def _read(
     last: str | None = None
     replay: Replay | None = None
 
-    def journal() -> Iterator[Line]:
+    def entries() -> Iterator[Line]:
         """All lines but the last, which counts them."""
         nonlocal last
         for number, text in enumerate(line.rstrip("\r\n") for line in lines if line.strip()):
             if last is not None:
-                yield book.import_line(last)
+                yield journal.import_line(last)
                 spool.write(last + "\n")
                 progress(number)
             last = text
 
-    fed = journal()
+    fed = entries()
     first = next(fed, None)
     if first is not None:
         replay = Replay(identifier("name", first.entry().budget))

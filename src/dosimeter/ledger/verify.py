@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dosimeter.accounting import Terms
-from dosimeter.ledger import book
+from dosimeter.ledger import book, journal
 from dosimeter.ledger.accounts import stored_terms
 from dosimeter.ledger.audit import Replay, replayed
-from dosimeter.ledger.book import Line
 from dosimeter.ledger.desk import Desk
 from dosimeter.ledger.errors import JournalError
-from dosimeter.ledger.records import Receipt, Verification
+from dosimeter.ledger.journal import Line
+from dosimeter.ledger.receipts import Receipt, Verification
 from dosimeter.ledger.stores import Transaction
 
 _TOLD_EVERY = 1000
@@ -35,7 +35,9 @@ def verify(
         if replay.entries and not _holds(transaction, balance, replay.entries - 1, replay.head):
             return replay.result("it is not the one that was verified before", replay.entries - 1)
         seen = {replay.head} if replay.entries else set()
-        lines = _told(book.lines(transaction, balance, replay.entries), balance.sequence, progress)
+        lines = _told(
+            journal.lines(transaction, balance, replay.entries), balance.sequence, progress
+        )
         result = replayed(replay, _noted(lines, head, seen))
         if not result.ok:
             return result
@@ -81,5 +83,5 @@ def _noted(lines: Iterator[Line], wanted: str | None, seen: set[str]) -> Iterato
 
 
 def _holds(transaction: Transaction, balance: book.Balance, sequence: int, hash: str) -> bool:
-    line = book.by_sequence(transaction, balance, sequence)
+    line = journal.by_sequence(transaction, balance, sequence)
     return line is not None and line.hash == hash

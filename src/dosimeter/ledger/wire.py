@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import errors
-from dosimeter.ledger.records import Entry, Receipt, canonical
+from dosimeter.ledger.receipts import Receipt
+from dosimeter.ledger.records import Entry, canonical
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
 
