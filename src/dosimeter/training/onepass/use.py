@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,7 +60,8 @@ class Use:
         inputs, backprops = self._by_record(inputs.detach()), self._by_record(backprops)
         if self.weight is not None:
             dtype = self.weight.dtype
-            self.add(self.weight, linear_entry(inputs.to(dtype), backprops.to(dtype)))
+            empty = partial(self.book.empty, self.weight)
+            self.add(self.weight, linear_entry(inputs.to(dtype), backprops.to(dtype), empty))
         if self.bias is not None:
             rows = backprops.to(self.bias.dtype)
             self.add(self.bias, rows.flatten(1, -2).sum(1) if rows.dim() > 2 else rows)

@@ -103,8 +103,8 @@ def _entry(input: Tensor, backprops: Tensor, weight: Tensor, options: tuple[Any,
     if groups == 1 and backprops.shape[2:].numel() <= _FEW:
         patches = _patches(input, weight, backprops.shape[2:], options)
         steps = backprops.flatten(2).transpose(1, 2)
-        outputs, channels, *taps = weight.shape
-        return Reordered(linear_entry(patches, steps), (outputs, *taps, channels), 1)
+        sizes = (weight.shape[0], *shape, weight.shape[1])
+        return Reordered(linear_entry(patches, steps), sizes, 1)
     sizes = (records * weight.shape[0], *weight.shape[1:])
     rows: Tensor = torch.ops.aten.convolution_backward(
         backprops.reshape(1, -1, *backprops.shape[2:]),
