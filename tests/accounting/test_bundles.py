@@ -13,7 +13,7 @@ from dosimeter.accounting.terms import Terms
 from dosimeter.ledger import Ledger
 from strategies import costs
 
-COARSE, FINE, STRANGER = dm.Gaussian(40.0), dm.Laplace(60.0), dm.PureDp(0.01)
+COARSE, FINE, STRANGER = dm.Gaussian(40.0), dm.Laplace(60.0), dm.Zcdp(5e-5)
 BOTH = dm.Together([COARSE, FINE])
 
 

@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -157,7 +158,26 @@ def _on_filter(table):
         )
         value = player.adaptive(made.menu, turns=table.turns)
         found.append(Attack("the best buyer", value, made.menu.delta, script))
+        found += _with_a_stranger(table, made)
     return found
+
+
+def _with_a_stranger(table, made):
+    """The best buyer again, if the menu sells the stranger as well."""
+    item = made.price(table.drawn.stranger)
+    if item is None:
+        return []
+    richer = replace(made.menu, items=(*made.menu.items, item))
+    value = player.adaptive(richer, turns=table.turns)
+    script = (
+        "import dosimeter as dm\nfrom dataclasses import replace\n"
+        f"from adversaries.player import adaptive\ngate = {table.drawn}\nmenu = gate.menu\n"
+        f"item = gate.price({spelled(table.drawn.stranger)})\n"
+        "richer = replace(menu, items=(*menu.items, item))\n"
+        f"print(adaptive(richer, turns={table.turns}) / (menu.delta + menu.credit))"
+    )
+    allowed = made.menu.delta + made.menu.credit
+    return [Attack("the best buyer, with a stranger", value, allowed, script)]
 
 
 def _sequences(table):

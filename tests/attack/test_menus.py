@@ -1,5 +1,7 @@
 """Adversaries who know the menu and its prices, every purchase tried, played out in 60 digits."""
 
+from dataclasses import replace
+
 import pytest
 
 import dosimeter as dm
@@ -57,6 +59,16 @@ STRANGERS = (0.01, 0.3)
 def test_strangers_besides_do_not_take_her_past_delta(menu):
     costs = [item.cost for item in menu.items]
     tree, _ = best_buyer(gate_of(menu), menu.epsilon, costs, depth=3, strangers=STRANGERS)
+    assert play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["equal prices", "a dear one"])
+def test_nor_strangers_that_the_menu_sells_itself(name):
+    """Two-point mechanisms, as likely as the gate admits, whoever of the two pays for them."""
+    menu = replace(MENUS[name], credit=0.0199 * total(MENUS[name]))
+    costs = [item.cost for item in menu.items]
+    tree, _ = best_buyer(gate_of(menu), menu.epsilon, costs, depth=2, strangers=STRANGERS)
     assert play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)
 
 

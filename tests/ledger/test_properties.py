@@ -67,7 +67,7 @@ def test_any_deeds_of_two_clients(deeds: list[tuple[str, int, dm.Cost, int]]) ->
 
 
 MENU = [dm.Gaussian(8), dm.Laplace(9)]
-"""A sampled step is off this menu, so it ends it; one of whole records is priced at once."""
+"""A sampled step is off this menu: a stranger. One of whole records is priced at once."""
 
 
 @given(deeds=deeds)

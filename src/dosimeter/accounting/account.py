@@ -14,14 +14,16 @@ good. Runs of a bundle that were charged and not yet run are prepaid.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from dosimeter import arguments
 from dosimeter.accounting import state as saved
 from dosimeter.accounting.guarantee import Guarantee, Standing
 from dosimeter.accounting.potential import Potential
+from dosimeter.accounting.priced.items import Item
 from dosimeter.accounting.priced.quanta import Quanta
+from dosimeter.accounting.priced.share import confirm_strangers, plain_item, read_item
 from dosimeter.accounting.sums import Sums
 from dosimeter.accounting.tally import Tally, charge, largest
 from dosimeter.accounting.terms import Terms
@@ -39,17 +41,23 @@ class Account:
         terms: What is fixed.
         potentials: The proofs that still stand, the tightest first and the mixture last.
         prepaid: Runs of each item of the menu that every potential was charged for and that were
-            not yet asked for.
+            not yet asked for; then of each stranger.
+        strangers: What the menu sold though it is not on it, and how.
     """
 
-    __slots__ = ("potentials", "prepaid", "terms")
+    __slots__ = ("potentials", "prepaid", "strangers", "terms")
 
     def __init__(
-        self, terms: Terms, potentials: tuple[Potential, ...], prepaid: tuple[int, ...] = ()
+        self,
+        terms: Terms,
+        potentials: tuple[Potential, ...],
+        prepaid: tuple[int, ...] = (),
+        strangers: tuple[Item, ...] = (),
     ) -> None:
         self.terms = terms
         self.potentials = potentials
         self.prepaid = prepaid
+        self.strangers = strangers
 
     @classmethod
     def open(cls, terms: Terms) -> Account:
@@ -90,10 +98,11 @@ class Account:
         without = [potential.released(cost, count) for potential in self.potentials]
         kept = tuple(potential for potential in without if potential is not None)
         if len(kept) == len(self.potentials):
-            return Account(self.terms, kept, self.prepaid)
+            return Account(self.terms, kept, self.prepaid, self.strangers)
         if place is None:
             raise ValueError(f"cost must be one that was spent to be given back, got {cost}")
-        return Account(self.terms, self.potentials, self._prepaid(place, self._held(place) + count))
+        held = self._prepaid(place, self._held(place) + count)
+        return Account(self.terms, self.potentials, held, self.strangers)
 
     @property
     def sums(self) -> Sums:
@@ -138,6 +147,12 @@ class Account:
         """Which potentials still hold."""
         return Standing(menu=self.quanta is not None, mixture=self.sums.holds)
 
+    def price(self, cost: Cost) -> Item | None:
+        """The bundle in which the menu sells a cost; None if it does not."""
+        menu, quanta = self.terms.menu, self.quanta
+        item = None if menu is None else menu.item(cost)
+        return quanta.item(cost) if item is None and quanta is not None else item
+
     def affordable(self, cost: Cost) -> int:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
         cost, _, place = self._checked(cost, 1)
@@ -171,6 +186,8 @@ class Account:
             plain["quanta_left"] = 0 if self.quanta is None else self.quanta.left
             plain["prepaid"] = list(self.prepaid)
             plain["menu_open"] = self.quanta is not None
+        if self.strangers:
+            plain["strangers"] = [plain_item(item) for item in self.strangers]
         return plain
 
     @classmethod
@@ -191,7 +208,8 @@ class Account:
             )
             counts = None
             if terms.menu is not None:
-                counts = plain["quanta_left"], plain["prepaid"], plain["menu_open"]
+                strangers = [read_item(item) for item in plain.get("strangers", ())]
+                counts = plain["quanta_left"], plain["prepaid"], plain["menu_open"], strangers
             return cls.at(terms, tally, counts)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"state must describe an account: {error}") from error
@@ -201,11 +219,11 @@ class Account:
         cls,
         terms: Terms,
         tally: Tally,
-        counts: tuple[int, list[int], bool] | None = None,
+        counts: Counts | None = None,
         *,
         near: Account | None = None,
     ) -> Account:
-        """The account of some terms at sums and, with a menu, at quanta and prepaid runs.
+        """The account of some terms at sums and, with a menu, at what was sold of it.
 
         It is found faster from another one of the same terms that stands near.
 
@@ -224,12 +242,12 @@ class Account:
                 f"state spent_cut must be within its share of delta, got {tally.cut!r}"
             )
         sums = _sums(terms, tally) if near is None else near.sums.at(tally)
-        quanta, prepaid = _counted(terms, counts)
+        quanta, prepaid, strangers = _counted(terms, counts)
         if quanta is None and terms.limit < math.inf:
             within = min(sums.tangent.epsilon, tally.pure_epsilon)
             if not within <= terms.limit + _TOLERANCE * max(1.0, terms.limit):
                 raise StateError(f"state must be within its limit {terms.limit}, got {within}")
-        return cls(terms, (sums,) if quanta is None else (quanta, sums), prepaid)
+        return cls(terms, (sums,) if quanta is None else (quanta, sums), prepaid, strangers)
 
     def _after(self, cost: Cost, count: int, place: int | None) -> Account | None:
         if self._apart(cost):
@@ -240,7 +258,8 @@ class Account:
             return account
         held = self._held(place)
         if place is not None and count <= held:
-            return Account(self.terms, self.potentials, self._prepaid(place, held - count))
+            left = self._prepaid(place, held - count)
+            return Account(self.terms, self.potentials, left, self.strangers)
         wanted = count - held
         for chosen in self.potentials:
             sold = chosen.take(cost, wanted)
@@ -256,8 +275,12 @@ class Account:
             after = taken if potential is chosen else potential.charged(cost, runs)
             if after is not None:
                 standing.append(after)
-        prepaid = self.prepaid if place is None else self._prepaid(place, runs - wanted)
-        return Account(self.terms, tuple(standing), prepaid)
+        strangers, prepaid = self.strangers, self.prepaid
+        if place is not None:
+            prepaid = self._prepaid(place, runs - wanted)
+        elif isinstance(taken, Quanta):
+            strangers, prepaid = taken.strangers, (*prepaid, runs - wanted)
+        return Account(self.terms, tuple(standing), prepaid, strangers)
 
     def _checked(self, cost: Cost, count: int) -> tuple[Cost, int, int | None]:
         """The cost as the menu knows it, the count, and its place on the menu if it has one."""
@@ -270,7 +293,12 @@ class Account:
         if terms.menu is None:
             return cost, count, None
         place = terms.menu.place(cost)
-        return cost if place is None else terms.menu.items[place].cost, count, place
+        if place is not None:
+            return terms.menu.items[place].cost, count, place
+        for place, item in enumerate(self.strangers, len(terms.menu.items)):
+            if item.cost == cost:
+                return cost, count, place
+        return cost, count, None
 
     def _apart(self, cost: Cost) -> bool:
         """Whether a cost is a bundle that a menu may sell in parts."""
@@ -314,7 +342,7 @@ class Account:
 POSITION = frozenset(
     [
         *("rdp", "pure_epsilon", "spent_delta", "spent_cut"),
-        *("quanta_left", "prepaid", "menu_open", "mark"),
+        *("quanta_left", "prepaid", "menu_open", "strangers", "mark"),
     ]
 )
 """The fields of a plain account that move; the others are its terms."""
@@ -324,19 +352,24 @@ def _sums(terms: Terms, tally: Tally) -> Sums:
     return Sums(terms.mixture, terms.limit, terms.approx_delta, terms.cutting, tally)
 
 
+Counts = tuple[int, Sequence[int], bool, Sequence[Item]]
+"""Quanta left, prepaid runs of items and strangers, whether the menu is open, and the strangers."""
+
+
 def _counted(
-    terms: Terms, counts: tuple[int, list[int], bool] | None
-) -> tuple[Quanta | None, tuple[int, ...]]:
-    """The quanta and the prepaid runs of a saved state, if the menu can have come to them."""
+    terms: Terms, counts: Counts | None
+) -> tuple[Quanta | None, tuple[int, ...], tuple[Item, ...]]:
+    """The quanta, prepaid runs and strangers of a saved state, if the menu can have come there."""
     if terms.menu is None:
-        return None, ()
+        return None, (), ()
     if counts is None:
-        return None, (0,) * len(terms.menu.items)
-    left, prepaid, is_open = counts
+        return None, (0,) * len(terms.menu.items), ()
+    left, prepaid, is_open, strangers = counts
+    confirm_strangers(terms.menu, strangers)
     whole = [left, *prepaid]
     if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in whole):
         raise StateError(f"state quanta_left and prepaid must be whole numbers, got {whole!r}")
-    items = terms.menu.items
+    items = (*terms.menu.items, *strangers)
     if not (left <= terms.menu.quanta and len(prepaid) == len(items)):
         raise StateError(f"state quanta_left must be within the menu's quanta, got {left!r}")
     bought = sum(
@@ -346,4 +379,6 @@ def _counted(
         raise StateError(f"state prepaid must have been bought from the menu, got {prepaid!r}")
     if not isinstance(is_open, bool):
         raise StateError(f"state menu_open must be true or false, got {is_open!r}")
-    return Quanta(terms.menu, left, terms.readings) if is_open else None, tuple(prepaid)
+    sold = tuple(strangers)
+    quanta = Quanta(terms.menu, left, terms.readings, sold) if is_open else None
+    return quanta, tuple(prepaid), sold

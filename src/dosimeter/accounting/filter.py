@@ -33,8 +33,9 @@ class Filter(Meter):
         weights: Weight of each order, summing to 1; by default shaped by the budget.
         menu: Mechanisms declared beforehand, the nominal one first. Runs of them are bought
             with quanta, in any adaptive order, at nearly the price of exact accounting
-            (docs/prices.md); making the menu takes seconds. Anything else falls to the
-            mixture on a tenth of delta and, once admitted, ends the menu.
+            (docs/prices.md); making the menu takes seconds. Most other costs are sold too, a
+            few percent dearer and priced when they are first asked for; what has no price falls
+            to the mixture on a part of delta and, once admitted, ends the menu.
         neighbours: Which two data sets the guarantee speaks about; every cost must be for the
             same relation.
         cut: Share of the mixture's delta for outputs so rare that sampled costs leave them out.

@@ -113,9 +113,11 @@ class Meter:
         return self._account.sums.tally
 
     def price(self, cost: Cost) -> Item | None:
-        """The bundle in which the menu sells `cost`; None for what is not on the menu."""
-        menu = self.menu
-        return None if menu is None else menu.item(cost)
+        """The bundle in which the menu sells `cost`; None for what has no price.
+
+        What is not on the menu is priced when it is first asked for, which takes a second.
+        """
+        return self._account.price(cost)
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether a spend of `count` runs of `cost` would be accepted now; changes nothing."""
@@ -160,7 +162,8 @@ class Meter:
         names = _TERMS | _SUMS | ({"epsilon"} if cls._kind == "filter" else set())
         if priced:
             share.require_format(state)
-            names |= (POSITION - {"spent_cut"}) | {"menu", "menu_format"}
+            names |= (POSITION - {"spent_cut", "strangers"}) | {"menu", "menu_format"}
+            names |= {"strangers"} & set(state)
             names |= {"readings"} if cls._kind == "odometer" else set()
         if isinstance(state, Mapping) and "neighbours" in state:
             names |= {"neighbours"}

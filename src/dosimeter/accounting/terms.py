@@ -89,7 +89,9 @@ class Terms:
         """The terms of a filter; see `Filter`."""
         limit = arguments.positive("epsilon", epsilon)
         delta = arguments.open_unit("delta", delta)
-        part = delta if menu is None else delta * share.MIXTURE_SHARE
+        part = delta
+        if menu is not None:
+            part = delta * share.MIXTURE_SHARE - share.credit_of(menu, delta)
         cut = _cut(cut, neighbours)
         _require_relation_of_all(menu, neighbours)
         grid = budget_orders(limit, part) if orders is None else Orders(orders)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dosimeter.accounting import Account, Terms
+from dosimeter.accounting.priced.share import plain_item, read_item
 from dosimeter.accounting.tally import Tally
 from dosimeter.errors import StateError
 from dosimeter.ledger.errors import JournalError
@@ -53,14 +54,18 @@ def stored_terms(body: str) -> Terms:
 
 
 def write_position(account: Account) -> str:
-    """Where an account stands: its sums as doubles in hexadecimal, then quanta and prepaid runs."""
+    """Where an account stands: its sums as doubles in hexadecimal, then quanta and prepaid runs.
+
+    Strangers that the menu sold follow, each as one word of JSON.
+    """
     tally, menu = account.sums.tally, account.terms.menu
     scalars = _THREE.pack(*tally[1:]) if account.terms.cut else _TWO.pack(*tally[1:3])
     sums = (tally.rdp.astype(_DOUBLE, copy=False).tobytes() + scalars).hex()
     if menu is None:
         return sums
     quanta = _ENDED if account.quanta is None else account.quanta.left
-    return " ".join(map(str, [sums, quanta, *account.prepaid]))
+    strangers = [canonical(plain_item(item)) for item in account.strangers]
+    return " ".join(map(str, [sums, quanta, *account.prepaid, *strangers]))
 
 
 def read_position(terms: Terms, text: str, near: Account | None = None) -> Account:
@@ -88,11 +93,12 @@ def read_position(terms: Terms, text: str, near: Account | None = None) -> Accou
             return Account.at(terms, tally, near=near)
         left, *prepaid = counts
         ended = left == _ENDED
-        numbers = [int(number) for number in prepaid]
-        standing = (0 if ended else int(left), numbers, not ended)
+        numbers = [int(number) for number in prepaid if number[:1] != "{"]
+        strangers = [read_item(json.loads(word)) for word in prepaid[len(numbers) :]]
+        standing = (0 if ended else int(left), numbers, not ended, strangers)
         account = Account.at(terms, tally, standing, near=near)
         if write_position(account) != text:
             raise ValueError("numbers in another form")
-    except (ValueError, StateError) as error:
+    except (KeyError, TypeError, ValueError, StateError) as error:
         raise JournalError(f"sums must be as the ledger wrote them: {error}") from error
     return account

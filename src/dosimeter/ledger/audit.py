@@ -251,7 +251,8 @@ def _lenient(account: Account) -> Account:
         terms.cutting,
         account.sums.tally,
     )
-    return Account(terms, (*account.potentials[:-1], sums), account.prepaid)
+    potentials = (*account.potentials[:-1], sums)
+    return Account(terms, potentials, account.prepaid, account.strangers)
 
 
 def _moved(account: Account, entry: Entry) -> Account:

@@ -150,6 +150,7 @@ class Desk:
                 priced.add(alike)
                 terms = live[1].terms
                 charge(request.costs[name], request.count, terms.mixture.orders, terms.cutting)
+                live[1].price(request.costs[name])
 
     def _look_up(self, names: list[str]) -> None:
         """Reads accounts that are not kept, all in one moment."""

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, SupportsFloat, runtime_checkable
 
-from dosimeter.rdp import Cost
+from dosimeter.rdp import Cost, Gaussian
 from dosimeter.rdp.loss import Direction
 
 __all__ = ["Direction", "Finite", "Item", "Ladder", "Menu", "Plan"]
+
+_BLOCKS = range(60, 151)
+_MOST_LEVELS = 1000
+_FAIR = (0.985, 0.94, 0.85, 0.7)
 
 Plan = tuple[Cost, int | tuple[int, int]]
 """A cost and the count at which one expects to stop, or the least and the largest such count."""
@@ -55,12 +59,15 @@ class Menu:
         delta: What the worst adaptive adversary may reach.
         quanta: How many quanta may be spent in all.
         items: What they buy; the nominal mechanism first.
+        credit: What strangers, which are not on it, may add to delta. Without any they have no
+            price.
     """
 
     epsilon: float
     delta: float
     quanta: int
     items: tuple[Item, ...]
+    credit: float = 0.0
 
     def item(self, cost: Cost) -> Item | None:
         """The item that `cost` is, or None for a stranger."""
@@ -77,6 +84,40 @@ class Menu:
         if place is not None:
             return place
         return next((n for known, n in self._places.items() if _alike(known, cost)), None)
+
+    def in_blocks(self) -> tuple[Menu, int] | None:
+        """The menu as one of few purchases, and of how many quanta each; None if it has too many.
+
+        Who can buy one thing only may be thought to buy it in blocks, of which the first is not
+        whole and the runs are used one by one (Lemma 2 in docs/prices.md).
+        """
+        item = self.items[0]
+        if len(self.items) > 1 or item.price > 1 or self.quanta <= _BLOCKS[-1]:
+            return (self, 1) if self.quanta <= _MOST_LEVELS else None
+        number = min(_BLOCKS, key=lambda n: -self.quanta % n)
+        size = -(-self.quanta // number)
+        block = Item(item.cost, size * item.steps, 1)
+        return dataclasses.replace(self, quanta=-(-self.quanta // size), items=(block,)), size
+
+    def with_references(self) -> Iterator[Menu]:
+        """The menu with a Gaussian besides at fairer and less fair prices, and without one."""
+        yield from (self._with_gaussian(share) for share in _FAIR)
+        yield self
+
+    def _with_gaussian(self, share: float) -> Menu:
+        """With a Gaussian of whose runs the budget, times a share, admits one for each quantum."""
+        low, high = 0.0, 60.0
+        while high - low > 1e-6 * high:
+            mean = (low + high) / 2
+            low, high = (mean, high) if self._of_gaussian(mean) <= self.delta else (low, mean)
+        reference = Item(Gaussian(math.sqrt(self.quanta / share) / low), 1, 1)
+        return dataclasses.replace(self, items=(*self.items, reference))
+
+    def _of_gaussian(self, mean: float) -> float:
+        """The hockey stick of a Gaussian of this mean, to some digits."""
+        far = self.epsilon / mean
+        above, below = (math.erfc((far + side * mean / 2) / math.sqrt(2)) / 2 for side in (-1, 1))
+        return above - math.exp(self.epsilon) * below
 
     @cached_property
     def _places(self) -> dict[Cost, int]:

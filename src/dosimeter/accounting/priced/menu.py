@@ -103,8 +103,14 @@ def lattice_level(epsilon: float) -> int:
     return min(8, max(-8, math.floor(math.log2(epsilon / (1100 * FINE)))))
 
 
-def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
+def make_menu(costs: Sequence[Cost], epsilon: float, delta: float, *, credit: float = 0.0) -> Menu:
     """The menu of `costs`, the nominal mechanism first, for a budget (epsilon, delta).
+
+    Args:
+        costs: What can be bought.
+        epsilon: The budget.
+        delta: What an adversary may reach who buys from the menu.
+        credit: What strangers may add to delta.
 
     Raises:
         ValueError: The menu is empty, holds a cost twice or one that cannot be priced, or the
@@ -135,7 +141,7 @@ def make_menu(costs: Sequence[Cost], epsilon: float, delta: float) -> Menu:
                 f"menu must hold costs within the budget, got {item.cost} at {item.price} of "
                 f"{quanta} quanta; leave it out and spend it off the menu"
             )
-    return replace(built, quanta=quanta)
+    return replace(built, quanta=quanta, credit=credit)
 
 
 def _confirmed(menu: Menu) -> int:
@@ -197,7 +203,7 @@ def least_epsilon(loss: Measure, delta: float) -> float:
     return high * loss.step
 
 
-def _fits(cost: Cost, steps: int, losses: Losses, epsilon: float, delta: float) -> bool:
+def fits(cost: Cost, steps: int, losses: Losses, epsilon: float, delta: float) -> bool:
     """Whether so many runs, and nothing else, are within the budget; in doubt not."""
     return all(
         hockey_stick(losses.of(cost, steps, way), epsilon) * (1 + 1e-9) <= delta
@@ -206,7 +212,7 @@ def _fits(cost: Cost, steps: int, losses: Losses, epsilon: float, delta: float) 
 
 
 def _require_one_run(cost: Cost, losses: Losses, epsilon: float, delta: float) -> None:
-    if _fits(cost, 1, losses, epsilon, delta):
+    if fits(cost, 1, losses, epsilon, delta):
         return
     enough = max(
         least_epsilon(single_loss(cost, way, lattice_level(1.0)), delta) for way in Direction
@@ -230,10 +236,10 @@ def most_runs(
         parts: How many digits to the base 2 to find; the others are rounded down.
     """
     low = 1
-    while low < 2**40 and _fits(cost, 2 * low, losses, epsilon, delta):
+    while low < 2**40 and fits(cost, 2 * low, losses, epsilon, delta):
         low *= 2
     for bit in [low >> place for place in range(1, parts + 1)]:
-        if bit and _fits(cost, low + bit, losses, epsilon, delta):
+        if bit and fits(cost, low + bit, losses, epsilon, delta):
             low += bit
     return low
 

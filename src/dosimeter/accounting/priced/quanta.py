@@ -2,8 +2,9 @@
 """Quanta: what a menu may still sell, as a potential; one whole number.
 
 Quanta buy bundles of runs at the menu's prices (Lemma 2 in docs/prices.md). Nothing here is a
-float, so a spend is exact and costs the same after a million others. A run that is not on the
-menu, or that it cannot sell, ends it.
+float, so a spend is exact and costs the same after a million others. What is not on the menu is
+priced when it is first asked for, and keeps its price once it was sold. A run that has no price, or
+that the quanta left do not buy, ends the menu.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.rdp import Cost
 from dosimeter.rdp.cost import UP
 
+MOST_STRANGERS = 16
+"""Each takes a second to price, and most leave part of a bundle over."""
+
 
 class Quanta(NamedTuple):
     """The quanta that are left of a menu.
@@ -22,22 +26,38 @@ class Quanta(NamedTuple):
         menu: The items and their prices.
         left: How many quanta it may still sell.
         readings: Epsilon after 0, 1, ... quanta, if they were made for an odometer.
+        strangers: What was sold though it is not on the menu, in the order of first purchase.
     """
 
     menu: Menu
     left: int
     readings: tuple[float, ...] | None = None
+    strangers: tuple[Item, ...] = ()
+
+    def item(self, cost: Cost) -> Item | None:
+        """The bundle in which a cost is sold; None if it has no price."""
+        item = self.menu.item(cost)
+        if item is None and self.strangers:
+            item = next((known for known in self.strangers if known.cost == cost), None)
+        if item is None and self.menu.credit and len(self.strangers) < MOST_STRANGERS:
+            from dosimeter.accounting.priced.strangers import priced
+
+            item = priced(self.menu, cost)
+        return item
 
     def take(self, cost: Cost, count: int) -> tuple[Quanta, int] | None:
         """The quanta after whole bundles of at least `count` runs, and how many runs they hold."""
-        item = self.menu.item(cost)
+        item = self.item(cost)
         if item is None:
             return None
         bundles = -(-count // item.steps)
         left = self.left - bundles * item.price
         if left < 0:
             return None
-        return Quanta(self.menu, left, self.readings), bundles * item.steps
+        strangers = self.strangers
+        if item not in strangers and self.menu.item(cost) is None:
+            strangers = (*strangers, item)
+        return Quanta(self.menu, left, self.readings, strangers), bundles * item.steps
 
     def charged(self, cost: Cost, runs: int) -> Quanta | None:
         """None, but for runs that it could have sold."""
@@ -50,7 +70,7 @@ class Quanta(NamedTuple):
 
     def most(self, cost: Cost) -> int:
         """How many runs the quanta buy."""
-        item = self.menu.item(cost)
+        item = self.item(cost)
         return 0 if item is None else self.left // item.price * item.steps
 
     @property
@@ -66,7 +86,7 @@ class Quanta(NamedTuple):
 
     def shortage(self, cost: Cost, count: int) -> str:
         """What the menu says to a cost that it cannot sell."""
-        item: Item | None = self.menu.item(cost)
+        item = self.item(cost)
         if item is None:
             return "off the menu"
         return f"{item.steps} of it cost {item.price} of the {self.left} quanta left"

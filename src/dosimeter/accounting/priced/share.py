@@ -21,6 +21,9 @@ MIXTURE_SHARE = 0.1 * (1 - 1e-15)
 MENU_SHARE = 0.9 * (1 - 1e-15)
 """Together below 1, so that no rounding of their products with delta can exceed it."""
 
+_CREDIT = 0.02
+"""Part of the mixture's share that pays for strangers beside a filter's menu."""
+
 ODOMETER_MIXTURE_SHARE = 0.05 * (1 - 1e-15)
 LADDER_SHARE = 0.95 * (1 - 1e-15)
 """An odometer's ladder needs its share at every moment, so the mixture beside it gets less."""
@@ -29,23 +32,28 @@ FIELDS = frozenset(["menu", "menu_format", "readings"])
 """What a menu or a ladder adds to plain terms."""
 
 
+def credit_of(menu: Sequence[Cost] | Menu, delta: float) -> float:
+    """What of delta strangers beside a menu may use; the mixture has it no longer."""
+    return menu.credit if isinstance(menu, Menu) else delta * _CREDIT
+
+
 def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
     """The menu of some costs for its share of a budget, or a menu made for such a budget."""
     from dosimeter.accounting.priced.menu import checked, make_menu
     from dosimeter.accounting.priced.verify import require_menu
 
-    share = delta * MENU_SHARE
+    share, credit = delta * MENU_SHARE, credit_of(menu, delta)
     if isinstance(menu, Menu):
-        menu = _whole(_within(menu, epsilon, share))
+        menu = _whole(_within(menu, epsilon, delta))
         require_menu(menu)
         return menu
     costs = checked(listed(menu))
     plain = remembered(
         "menu",
         costs,
-        {"epsilon": epsilon, "delta": share},
-        lambda: _described(make_menu(costs, epsilon, share)),
-        lambda found: require_menu(_within(_with_costs(found, costs), epsilon, share)),
+        {"epsilon": epsilon, "delta": share, "credit": credit},
+        lambda: _described(make_menu(costs, epsilon, share, credit=credit)),
+        lambda found: require_menu(_within(_with_costs(found, costs), epsilon, delta)),
     )
     return _with_costs(plain, costs)
 
@@ -70,11 +78,12 @@ def fits_menu(planned: Sequence[tuple[Cost, int]], epsilon: float, delta: float)
 
 
 def _within(menu: Menu, epsilon: float, delta: float) -> Menu:
-    """The menu, if it is made for a budget no larger than this one."""
-    if not (menu.epsilon <= epsilon and menu.delta <= delta):
+    """The menu, if it is made for its shares of a budget no larger than this one."""
+    share, credit = delta * MENU_SHARE, delta * _CREDIT
+    if not (menu.epsilon <= epsilon and menu.delta <= share and menu.credit <= credit):
         raise ValueError(
-            f"menu must be made for a budget within ({epsilon!r}, {delta!r}), got "
-            f"({menu.epsilon!r}, {menu.delta!r})"
+            f"menu must be made for a budget within ({epsilon!r}, {share!r}) and a credit of at "
+            f"most {credit!r}, got ({menu.epsilon!r}, {menu.delta!r}) and {menu.credit!r}"
         )
     return menu
 
@@ -91,6 +100,7 @@ def _described(menu: Menu) -> dict[str, Any]:
         "delta": menu.delta,
         "quanta": menu.quanta,
         "bundles": [[item.steps, item.price] for item in menu.items],
+        "credit": menu.credit,
     }
 
 
@@ -104,6 +114,7 @@ def _with_costs(plain: Mapping[str, Any], costs: Sequence[Cost]) -> Menu:
         arguments.open_unit("menu delta", plain["delta"]),
         arguments.count("quanta", plain["quanta"]),
         items,
+        arguments.non_negative("menu credit", plain.get("credit", 0.0)),
     )
 
 
@@ -156,6 +167,8 @@ def _checked_plan(plan: Plan, costs: Sequence[Cost]) -> Plan:
 
 def _at_most(ladder: Ladder, delta: float) -> Ladder:
     """The ladder, if it is made for no more than this delta."""
+    if ladder.menu.credit:
+        raise ValueError(f"menu must have no credit with readings, got {ladder.menu.credit!r}")
     if not ladder.menu.delta <= delta:
         raise ValueError(
             f"menu must be made for a delta of at most {delta!r}, got {ladder.menu.delta!r}"
@@ -165,13 +178,38 @@ def _at_most(ladder: Ladder, delta: float) -> Ladder:
 
 def plain_menu(menu: Menu, readings: tuple[float, ...] | None) -> dict[str, Any]:
     """A menu or a ladder as plain JSON values, with the rules of pricing that made it."""
-    items = [
-        {"cost": to_plain(item.cost), "steps": item.steps, "price": item.price}
-        for item in menu.items
-    ]
-    plain = {"epsilon": menu.epsilon, "delta": menu.delta, "quanta": menu.quanta, "items": items}
+    plain = {
+        "epsilon": menu.epsilon,
+        "delta": menu.delta,
+        "quanta": menu.quanta,
+        "items": [plain_item(item) for item in menu.items],
+        **({"credit": menu.credit} if menu.credit else {}),
+    }
     more = {} if readings is None else {"readings": list(readings)}
     return {"menu": plain, "menu_format": FORMAT, **more}
+
+
+def plain_item(item: Item) -> dict[str, Any]:
+    """An item as plain JSON values."""
+    return {"cost": to_plain(item.cost), "steps": item.steps, "price": item.price}
+
+
+def read_item(plain: Mapping[str, Any]) -> Item:
+    """What `plain_item` wrote; ValueError, TypeError or KeyError if it did not."""
+    steps, price = (arguments.count(name, plain[name]) for name in ("steps", "price"))
+    return Item(from_plain(plain["cost"]), steps, price)
+
+
+def confirm_strangers(menu: Menu, strangers: Sequence[Item]) -> None:
+    """Raises ValueError unless a menu may have sold these besides its own items."""
+    if not strangers:
+        return
+    from dosimeter.accounting.priced.verify import require_stranger
+
+    if len({item.cost for item in strangers}) != len(strangers):
+        raise ValueError(f"strangers must be listed once each, got {strangers}")
+    for item in strangers:
+        require_stranger(menu, item)
 
 
 def read_menu(plain: Mapping[str, Any]) -> Menu | Ladder:
@@ -181,10 +219,9 @@ def read_menu(plain: Mapping[str, Any]) -> Menu | Ladder:
         StateError: The prices are of other rules; those of formats before 3 could be far too low.
     """
     require_format(plain)
-    items = plain["menu"]["items"]
-    bundles = [[entry["steps"], entry["price"]] for entry in items]
-    costs = [from_plain(entry["cost"]) for entry in items]
-    menu = _with_costs({**plain["menu"], "bundles": bundles}, costs)
+    items = [read_item(item) for item in plain["menu"]["items"]]
+    bundles = [[item.steps, item.price] for item in items]
+    menu = _with_costs({**plain["menu"], "bundles": bundles}, [item.cost for item in items])
     return _ladder(menu, plain) if "readings" in plain else menu
 
 

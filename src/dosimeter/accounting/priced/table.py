@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dosimeter.accounting.priced.lattice import UNIT, Measure, same_lattice, step_of
+from dosimeter.accounting.priced.lattice import UNIT, LatticeError, Measure, same_lattice, step_of
 from dosimeter.rdp.orders import FloatArray
 
 
@@ -80,6 +80,18 @@ class ValueTable:
         while len(self._levels) <= quanta:
             self._grow()
         return self._levels[quanta]
+
+    def ceiling(self, quanta: int) -> float:
+        """V(quanta, infinity), rounded up."""
+        self.level(quanta)
+        return self._ceilings[quanta]
+
+    def after(self, loss: Measure, quanta: int) -> tuple[FloatArray, float]:
+        """E V(quanta, y + X) at every lattice point y and at infinity, rounded up."""
+        if loss.step != self._step:
+            raise LatticeError(f"loss must be on the lattice {self._step!r}, got {loss.step!r}")
+        level, ceiling = self.level(quanta), self._ceilings[quanta]
+        return _expected(level, ceiling, loss.capped(len(level) - 1)), _raised(ceiling, loss)
 
     def choices(self, quanta: int) -> npt.NDArray[np.intp]:
         """The item that an adversary with this many quanta does best to buy; -1 for none."""

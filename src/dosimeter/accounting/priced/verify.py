@@ -130,10 +130,75 @@ def require_ladder(ladder: Ladder) -> None:
         )
 
 
+@lru_cache(maxsize=256)
+def sells(menu: Menu, item: Item) -> bool:
+    """Whether the credit of a menu pays for a bundle that is not on it, at its price.
+
+    F(s, L) = (1 + a s) V(s, L) + b s must not rise: at every point, which is enough, because V is
+    linear in u between them and the mean of a convex function is convex.
+    """
+    shop = _shop(menu)
+    if shop is None or item.price % shop.size:
+        return False
+    price, u = item.price // shop.size, np.exp(-_losses(menu))
+    for way, levels in zip(Direction, shop.ways, strict=True):
+        gain = _Gain.of(item, way, menu)
+        for left in range(len(levels) - price):
+            after = gain.raised(*levels[left], u) * (1 + shop.more * left)
+            before = levels[left + price][0] * (1 + shop.more * (left + price))
+            if not (after <= (before + shop.each * price) * (1 - 1e-9)).all():
+                return False
+    return price < len(shop.ways[0])
+
+
+def require_stranger(menu: Menu, item: Item) -> None:
+    """Raises ValueError unless a menu may sell a bundle that is not on it."""
+    arguments.count("steps", item.steps)
+    arguments.count("price", item.price)
+    if item.cost.delta != 0 or menu.item(item.cost) is not None or not sells(menu, item):
+        raise ValueError(
+            f"strangers must be sold at prices that a second computation confirms, got "
+            f"{item.steps} of {item.cost} at {item.price} quanta"
+        )
+
+
+_Level = tuple[FloatArray, FloatArray]
+
+
+@dataclass(frozen=True)
+class _Shop:
+    """V and its kinks in blocks of `size` quanta, each way; and the credit of each block."""
+
+    ways: list[list[_Level]]
+    size: int
+    more: float
+    each: float
+
+
+@lru_cache(maxsize=2)
+def _shop(menu: Menu) -> _Shop | None:
+    blocks = menu.in_blocks()
+    if blocks is None or not menu.credit > 0:
+        return None
+    few, size = blocks
+    for richer in few.with_references():
+        ways = []
+        for way in Direction:
+            gains = [_Gain.of(item, way, few) for item in richer.items]
+            readings = repeat(menu.epsilon, few.quanta + 1)
+            ways.append(list(_levels(gains, readings, _losses(menu))))
+        value = max(float(levels[-1][0][_START]) for levels in ways) * _ROUNDING
+        spare = (menu.delta + menu.credit - value) / 2
+        if spare > menu.credit / 20:
+            return _Shop(ways, size, spare / value / few.quanta, spare / few.quanta)
+    return None
+
+
 def _require_numbers(menu: Menu) -> None:
     """Raises unless the menu is made of such numbers as a menu has."""
     arguments.positive("menu epsilon", menu.epsilon)
     arguments.open_unit("menu delta", menu.delta)
+    arguments.non_negative("menu credit", menu.credit)
     arguments.count("quanta", menu.quanta)
     for item in menu.items:
         arguments.count("steps", item.steps)
@@ -173,8 +238,8 @@ class _Gain:
     below: float
 
     @classmethod
-    def of(cls, item: Item, way: Direction, step: float, menu: Menu) -> _Gain:
-        total = _sum(menu, item, 1, way)
+    def of(cls, item: Item, way: Direction, menu: Menu) -> _Gain:
+        total, step = _sum(menu, item, 1, way), menu.epsilon / _POINTS
         ends = total.first, total.first + len(total.p)
         band = min(max(1, *map(abs, ends)), 2 * _POINTS)
         epsilons: FloatArray = np.arange(-band, band + 1, dtype=np.float64) * step
@@ -205,11 +270,26 @@ def _values(menu: Menu, readings: Iterable[float], way: Direction) -> Iterator[f
     if small is not None:
         yield from _enumerated(menu, small, list(readings))
         return
-    step = menu.epsilon / _POINTS
-    start = round(0.35 * _POINTS)
-    losses = np.arange(-start, round(1.35 * _POINTS) + 1) * step
+    gains = [_Gain.of(item, way, menu) for item in menu.items]
+    for value, _ in _levels(gains, readings, _losses(menu)):
+        yield float(value[_START]) * _ROUNDING
+
+
+_START = round(0.35 * _POINTS)
+"""Where the grid has the loss 0."""
+
+
+def _losses(menu: Menu) -> FloatArray:
+    """The points of a grid around 0 and the largest reading."""
+    points: FloatArray = np.arange(-_START, round(1.35 * _POINTS) + 1, dtype=np.float64)
+    return points * (menu.epsilon / _POINTS)
+
+
+def _levels(
+    gains: Sequence[_Gain], readings: Iterable[float], losses: FloatArray
+) -> Iterator[_Level]:
+    """V at every point, and its kinks, with 0, 1, ... quanta left."""
     u = np.exp(-losses)
-    gains = [_Gain.of(item, way, step, menu) for item in menu.items]
     fewer: deque[tuple[FloatArray, FloatArray]] = deque(maxlen=max(g.price for g in gains))
     for reading in readings:
         value = -np.expm1(np.minimum(reading - losses, 0.0))
@@ -217,7 +297,7 @@ def _values(menu: Menu, readings: Iterable[float], way: Direction) -> Iterator[f
             if gain.price <= len(fewer):
                 value = np.maximum(value, gain.raised(*fewer[-gain.price], u))
         fewer.append((value, _kinks(value, u)))
-        yield float(value[start]) * _ROUNDING
+        yield fewer[-1]
 
 
 def _kinks(value: FloatArray, u: FloatArray) -> FloatArray:
