@@ -1,5 +1,7 @@
 """Records are split and scaled one by one, so that neighbouring data sets stay neighbours."""
 
+import tomllib
+
 import numpy as np
 import pytest
 import torch
@@ -70,6 +72,24 @@ def test_numbers_without_bounds_are_refused_with_the_way_out():
         scaled(np.array([[1.0, -4.0]]), DataTable(**TABLE), ("a", "b"))
 
 
+def test_the_bounds_that_are_proposed_are_toml_whatever_the_columns_are_called():
+    columns = ("mean radius", 'a "b"\\', "Größe", "x.y", "", "\x7f\t")
+    for names in (columns, columns[::-1], columns[2:]):
+        with pytest.raises(ValueError, match="one for each column, ") as refused:
+            scaled(np.ones((1, len(names))), DataTable(**TABLE), names)
+        proposed = str(refused.value).split("column, ")[1].split("; dosimeter train")[0]
+        assert tomllib.loads(proposed) == {"bounds": {name: [0, 100] for name in names[:2]}}
+
+
+def test_all_columns_without_bounds_are_told():
+    names = [f"column {number}" for number in range(30)]
+    csv = {**TABLE, "kind": "csv", "path": "t.csv", "label": "y"}
+    data = DataTable(**csv, bounds={names[0]: [0, 1]})
+    said = r'got none for "column 1", .*, "column 5" and 24 more; dosimeter train --init new.toml '
+    with pytest.raises(ValueError, match=said):
+        scaled(np.ones((1, 30)), data, tuple(names))
+
+
 @pytest.mark.parametrize(
     ("bounds", "said"),
     [
@@ -83,7 +103,7 @@ def test_numbers_without_bounds_are_refused_with_the_way_out():
         ({"a": [0.0]}, "a lower and a higher finite number"),
         ([[0.0, 1.0]] * 2, r"a pair for each column of a record, which has shape \(3,\), got 2"),
         ({"ab": [0, 1], "bb": [0, 1]}, "must name columns, got 'ab'; did you mean 'bb'"),
-        ({"aa": [0, 1], "bb": [0, 1]}, "must name every column, got none for 'cc'"),
+        ({"aa": [0, 1], "bb": [0, 1]}, "must name every column, got none for cc"),
     ],
 )
 def test_bounds_that_do_not_fit_are_refused(bounds, said):

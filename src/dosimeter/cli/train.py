@@ -26,6 +26,13 @@ def train(
     init: Annotated[
         bool, typer.Option("--init", help="Write a config that runs as it is, and stop.")
     ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="With --init: a table to write a config for."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="With --data: its column of labels.")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in the output folder.")
     ] = False,
@@ -44,14 +51,17 @@ def train(
     Example:
       dosimeter train --init
       dosimeter train config.toml
+      dosimeter train --init mine.toml --data patients.csv --label diagnosis
 
     Exit codes: 0 done; 2 wrong config, file or value; 130 interrupted, can be resumed;
     others as in dosimeter budget --help.
     """
+    if data is not None and not (init and label):
+        raise ValueError("--data must come with --init and --label, the column of labels")
+    if label is not None and data is None:
+        raise ValueError(f"--label must come with --init and --data, got {label!r} alone")
     if init:
-        from dosimeter.runs import STARTER
-
-        write_starter(config, STARTER, "train")
+        _init(config, data, label or "")
         return
     from dosimeter.report import write
 
@@ -66,19 +76,37 @@ def train(
         raise typer.Exit(INTERRUPTED)
 
 
-def write_starter(path: Path, text: str, command: str) -> None:
+def _init(config: Path, data: Path | None, label: str) -> None:
+    from dosimeter.runs import STARTER, starter_for
+
+    if data is None:
+        write_starter(config, STARTER, "train")
+        return
+    from dosimeter.data import read_columns
+
+    if not data.is_file():
+        raise FileNotFoundError(f"--data must be a CSV file, got no file at {str(data)!r}")
+    try:
+        columns = read_columns(data, label)
+    except ValueError as error:
+        raise ValueError(f"--data {str(data)!r}: {error}") from error
+    text = starter_for(columns, path=data, label=label, config=config)
+    write_starter(config, text, "train", todo="fill in classes and bounds, then ")
+
+
+def write_starter(path: Path, text: str, command: str, *, todo: str = "") -> None:
     """Writes a config to begin with, where there is none."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
         if path.is_file() and path.read_text(encoding="utf-8") == text:
-            typer.echo(f"{path} is there; start it with: dosimeter {command} {path}")
+            typer.echo(f"{path} is there; {todo}start it with: dosimeter {command} {path}")
             return
         raise ValueError(
             f"config must be a new file, got {str(path)!r}, which is there; name another"
         ) from error
-    typer.echo(f"wrote {path}; start it with: dosimeter {command} {path}")
+    typer.echo(f"wrote {path}; {todo}start it with: dosimeter {command} {path}")
 
 
 def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[str, Any]:

@@ -4,6 +4,15 @@
 from dosimeter.data.cifar import read_cifar
 from dosimeter.data.images import read_images
 from dosimeter.data.labelled import Labelled, Split
-from dosimeter.data.tables import read_csv, read_digits, read_npz
+from dosimeter.data.tables import read_columns, read_csv, read_digits, read_npz
 
-__all__ = ["Labelled", "Split", "read_cifar", "read_csv", "read_digits", "read_images", "read_npz"]
+__all__ = [
+    "Labelled",
+    "Split",
+    "read_cifar",
+    "read_columns",
+    "read_csv",
+    "read_digits",
+    "read_images",
+    "read_npz",
+]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dosimeter import arguments
 from dosimeter.data.archives import BROKEN
 from dosimeter.data.labelled import Labelled, Split
+from dosimeter.nearest import first, hint
 
 Classes = int | Sequence[str]
 
@@ -93,15 +94,7 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
     labels: list[int] = []
     with pathlib.Path(path).open(encoding="utf-8-sig", newline="") as file:
         rows = csv_rows(file)
-        _, header = next(rows, (0, []))
-        if label not in header:
-            raise ValueError(
-                f"label must be one of the columns {', '.join(header) or '(none)'}, got {label!r}"
-            )
-        if len(set(header)) < len(header) or len(header) < 2:
-            raise ValueError(
-                f"columns must have different names, and be more than one, got {header}"
-            )
+        header = _header(rows, label)
         place = header.index(label)
         columns = header[:place] + header[place + 1 :]
         for line, row in rows:
@@ -114,6 +107,16 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
     x = np.array(inputs, dtype=np.float64)
     records = Labelled(x, np.array(labels, dtype=np.int64))
     return Split(records, None, tuple(numbers), tuple(columns))
+
+
+def read_columns(path: str | os.PathLike[str], label: str) -> tuple[str, ...]:
+    """The columns of a table but that of the labels; its first line is all that is read.
+
+    Raises:
+        ValueError: There is no such column, or two have one name.
+    """
+    with pathlib.Path(path).open(encoding="utf-8-sig", newline="") as file:
+        return tuple(name for name in _header(csv_rows(file), label) if name != label)
 
 
 def read_digits() -> Split:
@@ -135,11 +138,27 @@ def csv_rows(file: TextIO) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"line {rows.line_num} must be one of a CSV file, got {error}") from error
 
 
+def _header(rows: Iterator[tuple[int, list[str]]], label: str) -> list[str]:
+    """The names of the columns, each of its own, with that of the labels among them."""
+    _, header = next(rows, (0, []))
+    if label not in header:
+        raise ValueError(
+            f"label must be one of the columns {first(header)}, got {label!r}{hint(label, header)}"
+        )
+    twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
+    if twice or len(header) < 2:
+        raise ValueError(
+            "columns must have different names, and be more than one, got "
+            + (f"{first([repr(name) for name in twice])} twice" if twice else repr(header))
+        )
+    return header
+
+
 def _label(text: str, numbers: Mapping[str, int], line: int, column: str) -> int:
     if text not in numbers:
-        known = ", ".join(list(numbers)[:5]) + (", ..." if len(numbers) > 5 else "")
         raise ValueError(
-            f"line {line}, column {column!r} must be one of the classes {known}, got {text!r}"
+            f"line {line}, column {column!r} must be one of the classes {first(list(numbers))}, "
+            f"got {text!r}"
         )
     return numbers[text]
 

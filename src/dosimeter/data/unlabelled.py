@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dosimeter.data.images import SUFFIXES, decode, image_files
 from dosimeter.data.tables import csv_rows, number, zipped_arrays
-from dosimeter.nearest import nearest
+from dosimeter.nearest import first, hint
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def _table(path: pathlib.Path, columns: Sequence[str]) -> Inputs:
         lines = csv_rows(file)
         _, header = next(lines, (0, []))
         wanted = list(columns) or header
-        places = [_place(name, header) for name in wanted]
+        _require_all(wanted, header)
+        places = [header.index(name) for name in wanted]
         found = []
         for line, row in lines:
             if not row:
@@ -79,13 +80,23 @@ def _table(path: pathlib.Path, columns: Sequence[str]) -> Inputs:
     return Inputs(np.array(found, dtype=np.float64), _numbered(len(found)), ignored)
 
 
-def _place(name: str, header: list[str]) -> int:
-    if header.count(name) != 1:
-        close = nearest(name, header)
-        hint = f"; did you mean {close!r}?" if close and close != name else ""
-        got = "several of that name" if name in header else ", ".join(header) or "none"
-        raise ValueError(f"data must have one column {name!r}, as in training, got {got}{hint}")
-    return header.index(name)
+def _require_all(wanted: Sequence[str], header: list[str]) -> None:
+    """Raises unless each of the columns is there once."""
+    twice = [name for name in wanted if header.count(name) > 1]
+    if twice:
+        raise ValueError(f"data must have one column {twice[0]!r}, got several of that name")
+    missing = [name for name in wanted if name not in header]
+    if len(missing) == 1:
+        raise ValueError(
+            f"data must have one column {missing[0]!r}, as in training, got {first(header)}"
+            f"{hint(missing[0], header)}"
+        )
+    if missing:
+        which = "none" if len(missing) == len(wanted) else f"{len(wanted) - len(missing)}"
+        raise ValueError(
+            f"data must have the {len(wanted)} columns of training, got {which} of them: "
+            f"{first([repr(name) for name in missing], 3)} are missing; it has {first(header)}"
+        )
 
 
 def _images(path: pathlib.Path) -> Inputs:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
 
-from dosimeter.nearest import nearest
+from dosimeter.nearest import hint
 
 MOST_BLOCKS = 4000
 """How many blocks a stream by the calendar may have made at once: ten years of days."""
@@ -43,9 +43,9 @@ class Every(StrEnum):
         """
         known = [one.value for one in cls]
         if word not in known:
-            close = nearest(str(word), known)
-            hint = f"; did you mean {close!r}?" if close else ""
-            raise ValueError(f"every must be one of {', '.join(known)}, got {word!r}{hint}")
+            raise ValueError(
+                f"every must be one of {', '.join(known)}, got {word!r}{hint(str(word), known)}"
+            )
         return cls(str(word))
 
 

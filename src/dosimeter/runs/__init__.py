@@ -7,6 +7,6 @@ neither is imported here, for both load torch.
 
 from dosimeter.runs.config import Config
 from dosimeter.runs.reader import read_config
-from dosimeter.runs.starter import STARTER
+from dosimeter.runs.starter import STARTER, starter_for
 
-__all__ = ["STARTER", "Config", "read_config"]
+__all__ = ["STARTER", "Config", "read_config", "starter_for"]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from dosimeter import arguments
 from dosimeter.data.tables import class_names
+from dosimeter.nearest import first
 
 MODELS = ("linear", "mlp", "cnn", "resnet9", "features")
 EXTRACTORS = ("scattering", "random")
@@ -339,12 +340,20 @@ def _whole(value: float) -> float:
 
 
 def _require_pairs(bounds: Bounds) -> None:
-    pairs: list[Any] = list(bounds.values()) if isinstance(bounds, dict) else list(bounds)
-    if pairs and not isinstance(pairs[0], list):
-        pairs = [pairs]
-    fit = [len(pair) == 2 and 0 < pair[1] - pair[0] < math.inf for pair in pairs]
-    if not (fit and all(fit)):
+    pairs: dict[str, Any]
+    if isinstance(bounds, dict):
+        pairs = {f" for {name!r}": pair for name, pair in bounds.items()}
+    elif bounds and isinstance(bounds[0], list):
+        pairs = {f" in place {place}": pair for place, pair in enumerate(bounds, 1)}
+    else:
+        pairs = {"": bounds}
+    wrong = [
+        f"{pair!r}{where}"
+        for where, pair in pairs.items()
+        if not (len(pair) == 2 and 0 < pair[1] - pair[0] < math.inf)
+    ]
+    if wrong or not pairs:
         raise ValueError(
             "data.bounds must be a lower and a higher finite number, or such a pair for each "
-            f"column, got {bounds!r}"
+            f"column, got {first(wrong, 3)}"
         )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import pathlib
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +28,10 @@ from dosimeter.data import (
     read_images,
     read_npz,
 )
-from dosimeter.nearest import nearest
+from dosimeter.nearest import first, hint
 from dosimeter.rounding import exact
 from dosimeter.runs.config import Bounds, DataTable
+from dosimeter.runs.starter import toml_name
 
 
 @dataclass(frozen=True)
@@ -166,29 +169,33 @@ def scaled(x: npt.NDArray[Any], data: DataTable, columns: tuple[str, ...] = ()) 
     if data.bounds is None:
         if x.dtype == np.uint8:
             return x / np.float32(255)
+        each = ", ".join(f"{toml_name(name)} = [0, 100]" for name in columns[:2])
         raise ValueError(
             f"data.bounds must be given for {data.kind}, got none: what the values can be, known "
-            "without looking at the data. One pair for all, bounds = [0, 100], or "
-            f"bounds = {{ {', '.join(f'{name} = [0, 100]' for name in columns[:2]) or 'by name'} }}"
+            "without looking at the data. One pair for all, bounds = [0, 100], or one for each "
+            f"column{f', bounds = {{ {each} }}' if each else ''}{_writes_all(data, columns)}"
         )
-    low, high = _limits(data.bounds, x.shape[1:], columns)
+    low, high = _limits(data, data.bounds, x.shape[1:], columns)
     unit = (np.clip(x.astype(np.float64), low, high) - low) / (high - low)
     return np.asarray(2 * unit - 1)
 
 
 def _limits(
-    bounds: Bounds, shape: tuple[int, ...], columns: tuple[str, ...]
+    data: DataTable, bounds: Bounds, shape: tuple[int, ...], columns: tuple[str, ...]
 ) -> npt.NDArray[np.float64]:
     """The lower and the higher bounds, each for all columns or one for each."""
     if isinstance(bounds, dict):
         for name in bounds:
             if name not in columns:
-                close = nearest(name, columns)
-                hint = f"; did you mean {close!r}?" if close else ""
-                raise ValueError(f"data.bounds must name columns, got {name!r}{hint}")
-        without = [name for name in columns if name not in bounds]
+                raise ValueError(
+                    f"data.bounds must name columns, got {name!r}{hint(name, columns)}"
+                )
+        without = [toml_name(name) for name in columns if name not in bounds]
         if without:
-            raise ValueError(f"data.bounds must name every column, got none for {without[0]!r}")
+            raise ValueError(
+                f"data.bounds must name every column, got none for {first(without)}"
+                f"{_writes_all(data, without)}"
+            )
         bounds = [bounds[name] for name in columns]
     found = np.asarray(bounds, dtype=np.float64)
     if found.ndim > 1 and found.shape != (*shape, 2):
@@ -197,3 +204,11 @@ def _limits(
             f"{shape}, got {len(bounds)}"
         )
     return found.T
+
+
+def _writes_all(data: DataTable, columns: Sequence[str]) -> str:
+    """The way to a config that names all columns, where they are too many to type."""
+    if data.kind != "csv" or len(columns) <= 2:
+        return ""
+    table = f"--data {shlex.quote(data.path or '')} --label {shlex.quote(data.label or '')}"
+    return f"; dosimeter train --init new.toml {table} writes the name of every column"

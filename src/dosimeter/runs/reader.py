@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
+from dosimeter.nearest import hint as suggested
 from dosimeter.nearest import nearest
 from dosimeter.runs.config import Config
 
@@ -55,7 +56,14 @@ def read_toml(path: pathlib.Path) -> tuple[dict[str, Any], str]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be text in UTF-8: {error}") from error
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} must be TOML: {error}") from error
+        raise ValueError(f"{path} must be TOML: {error}{_quotes(str(error))}") from error
+
+
+def _quotes(said: str) -> str:
+    """What to do about a key that no bare key can be, such as the name of a column."""
+    if not re.match(r"Expected '=' after a key|Invalid initial character for a key part", said):
+        return ""
+    return """; a name with spaces or signs goes in quotes, as in { "mean radius" = [0, 100] }"""
 
 
 @contextmanager
@@ -127,8 +135,8 @@ def require_known(prefix: str, values: Iterable[str], known: Iterable[str]) -> N
     for key in values:
         if key not in known:
             close = nearest(key, known)
-            hint = f"did you mean {close!r}?" if close else f"known are {', '.join(known)}"
-            raise ValueError(f"{prefix}{key} must be a known name, got {key!r}; {hint}")
+            way = f"did you mean {close!r}?" if close else f"known are {', '.join(known)}"
+            raise ValueError(f"{prefix}{key} must be a known name, got {key!r}; {way}")
 
 
 def _value(key: str, hint: Any, value: Any) -> Any:
@@ -146,9 +154,10 @@ def _value(key: str, hint: Any, value: Any) -> Any:
 
 def _choice(key: str, choices: tuple[str, ...], value: Any) -> str:
     if value not in choices:
-        close = nearest(str(value), choices)
-        hint = f"; did you mean {close!r}?" if close else ""
-        raise ValueError(f"{key} must be one of {', '.join(choices)}, got {value!r}{hint}")
+        raise ValueError(
+            f"{key} must be one of {', '.join(choices)}, got {value!r}"
+            f"{suggested(str(value), choices)}"
+        )
     return str(value)
 
 

@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The config that `dosimeter train --init` writes: it runs as it is, and says what else goes."""
+"""The configs that `dosimeter train --init` writes, which say what else goes.
+
+One runs as it is; one for a table of yours names its columns and leaves you to say what they hold.
+"""
+
+import json
+import os
+import re
+from collections.abc import Sequence
 
 STARTER = """\
 # A private training run. Start it with: dosimeter train config.toml
@@ -65,3 +73,51 @@ delta = 1e-5            # well below one over the number of records
 [output]
 folder = "run"          # must be new
 """
+
+_TABLE = """\
+# A private training run on a table. Start it with: dosimeter train {config}
+# Paths are relative to where you start it. To make this file only the first line of the table
+# was read, the names of its columns: what is in them is private. Fill in classes and bounds from
+# what is known without looking: the form that was filled in, the range of the instrument.
+
+[data]
+kind = "csv"
+path = {path}
+label = {label}
+classes = []            # FILL IN every class that there can be: classes = ["no", "yes"]
+# public_share = 0.1    # set aside to measure accuracy, and so NOT protected; without it all
+                        # records are protected, and no accuracy is shown
+
+[data.bounds]           # FILL IN the least and the greatest value that each column can have,
+                        # as in [0, 120]; what lies outside is clipped
+{bounds}
+
+"""
+
+
+def starter_for(
+    columns: Sequence[str],
+    *,
+    path: str | os.PathLike[str],
+    label: str,
+    config: str | os.PathLike[str],
+) -> str:
+    """A config for a CSV, with the names of its columns and nothing of what is in them."""
+    return (
+        _TABLE.format(
+            config=config,
+            path=_text(os.fspath(path)),
+            label=_text(label),
+            bounds="\n".join(f"{toml_name(name)} = []" for name in columns),
+        )
+        + STARTER[STARTER.index("[model]") :]
+    )
+
+
+def toml_name(name: str) -> str:
+    """A name as a key of TOML: in quotes, unless it is letters, digits, - and _ alone."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

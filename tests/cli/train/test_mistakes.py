@@ -32,6 +32,8 @@ WRONG = [
     ({"data": {"bounds": [200, 100]}}, "data.bounds must be a lower and a higher finite number"),
     ({"data": {"bounds": [[0, 1], [0, 1]]}}, "data.bounds must be one pair, or a pair for each"),
     ({"data": {"bounds": None}}, "data.bounds must be given for csv"),
+    ({"data": {"bounds": None}}, "train --init new.toml --data points.csv --label sick writes"),
+    ({"data": {"label": "sik"}}, "a, sick, b, c, got 'sik'; did you mean 'sick'?"),
     ({"data": {"public_test": True}}, "data.public_test must be false for data without a test"),
     ({"model": {"kind": "resnet9"}}, "model.kind must suit inputs of shape (3,), got 'resnet9'"),
     ({"model": {"kind": "no_such_module:make"}}, "ModuleNotFoundError"),
@@ -58,6 +60,8 @@ def test_files_that_are_missing_or_no_config_are_told_in_one_line():
     assert "dosimeter train --init" in one_line()
     pathlib.Path("config.toml").write_text("[data\n")
     assert "line 1" in one_line()
+    pathlib.Path("config.toml").write_text("[data]\nbounds = { mean radius = [0, 100] }\n")
+    assert 'line 2, column 17); a name with spaces or signs goes in quotes, as in { "' in one_line()
     assert "config must be a new file, got 'config.toml'" in one_line("--init")
 
 
@@ -85,7 +89,7 @@ def test_a_budget_of_another_name_is_told_in_one_line():
     assert "got 'patients'; dosimeter budget list shows" in one_line(code=4)
     with Ledger.open("sqlite:///budgets.db") as ledger:
         ledger.create("patient", 6.0, 1e-5)
-    assert "got 'patients'; did you mean 'patient'?" in one_line(code=4)
+    assert "got 'patients'; nothing was spent; did you mean 'patient'?" in one_line(code=4)
 
 
 def test_a_closed_budget_is_told_before_anything_is_trained():

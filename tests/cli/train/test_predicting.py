@@ -136,6 +136,8 @@ def test_arrays(here):
     [
         ("a,b,cc", "1,2,3", "column 'c', as in training, got a, b, cc; did you mean 'cc'?"),
         ("a,b,c,c", "1,2,3,4", "several of that name"),
+        ("x,y", "1,2", "the 3 columns of training, got none of them: 'a', 'b', 'c' are missing"),
+        ("a,y", "1,2", "got 1 of them: 'b', 'c' are missing; it has a, y"),
         ("a,b,c", "1,2", "line 2 must have 3 values"),
         ("a,b,c", "1,2,old", "line 2, column 'c' must be a finite number"),
         ("a,b,c", "", "at least one record"),

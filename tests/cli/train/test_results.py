@@ -3,6 +3,7 @@
 import json
 import pathlib
 import sys
+import tomllib
 
 import pytest
 from safetensors.torch import load_file
@@ -55,6 +56,7 @@ def test_the_guarantee_is_said_in_words():
         "at most 54.6 (e^4) times the probability, plus 1e-05",
         f"A record is one row of the {said()['records']}",
         "The number of records",
+        "always the same one of the two data sets compared that has the extra row (the same side)",
         "nor copied and resumed twice",
         f"The {120 - said()['records']} records that accuracy was measured on are public",
         "A SEED WAS GIVEN",
@@ -92,6 +94,47 @@ def test_a_report_is_written_if_the_report_can_be_imported(monkeypatch, tmp_path
     run("config.toml")
     folder = pathlib.Path("run")
     assert written == [([folder], folder / "report.html", True)]
+
+
+def test_init_for_a_table_names_its_columns_and_reads_nothing_else(monkeypatch):
+    header = 'mean radius,"worst, area",diagnosis\n'
+    pathlib.Path("cancer.csv").write_text(header + "secret,\xff,\n")
+    done = run("--init", "mine.toml", "--data", "cancer.csv", "--label", "diagnosis")
+    assert "fill in classes and bounds, then start it with: dosimeter train mine" in done.output
+    text = pathlib.Path("mine.toml").read_text()
+    assert "secret" not in text
+    assert "only the first line of the table" in " ".join(text.split("#"))
+    made = tomllib.loads(text)["data"]
+    assert made["bounds"] == {"mean radius": [], "worst, area": []}
+    assert "data.classes must be at least two" in run("mine.toml", code=2).output
+    text = text.replace("classes = []", 'classes = ["no", "yes"]')
+    pathlib.Path("mine.toml").write_text(text)
+    said = run("mine.toml", code=2).output
+    assert "got [] for 'mean radius', [] for 'worst, area'" in said
+    assert "line 14: data.bounds must" in said
+    filled = text.replace("= []", "= [0, 100]").replace("# public_share", "public_share")
+    pathlib.Path("mine.toml").write_text(filled)
+    rows = [
+        f"{number % 100},{number % 7},{'yes' if number % 100 > 50 else 'no'}\n"
+        for number in range(400)
+    ]
+    pathlib.Path("cancer.csv").write_text(header + "".join(rows))
+    run("mine.toml")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--init", "--data", "points.csv"], "--data must come with --init and --label"),
+        (["--data", "points.csv", "--label", "sick"], "--data must come with --init"),
+        (["--init", "--label", "sick"], "--label must come with --init and --data"),
+        (["--init", "--data", "no.csv", "--label", "sick"], "got no file at 'no.csv'"),
+        (["--init", "--data", "points.csv", "--label", "sik"], "did you mean 'sick'?"),
+    ],
+)
+def test_init_for_a_table_that_is_not_so_writes_nothing(words, said):
+    assert said in run(*words, code=2).output
+    assert not pathlib.Path("config.toml").exists()
 
 
 def test_init_writes_a_config_that_runs_as_it_is():
