@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,6 +62,19 @@ class TestCreation:
         assert isinstance(caught.value, KeyError)
         with pytest.raises(BudgetNotFound):
             ledger.spend_all({"nobody": dm.Gaussian(1)})
+
+    def test_a_mistyped_name_has_a_suggestion(self, ledger: Ledger) -> None:
+        ledger.create_blocks("visits", ["2026-01", "2026-02"], epsilon=1.0, delta=1e-6)
+        said = "got 'vists/2026-01'; nothing was spent; did you mean 'visits/2026-01'"
+        with pytest.raises(BudgetNotFound, match=said) as caught:
+            ledger["vists/2026-01"]
+        assert "did you mean" in str(pickle.loads(pickle.dumps(caught.value)))
+        with pytest.raises(BudgetNotFound, match=said):
+            ledger.spend_all({"vists/2026-01": dm.Gaussian(1)})
+        with pytest.raises(BudgetNotFound, match="did you mean 'visits'"):
+            ledger.blocks("vists")
+        with pytest.raises(BudgetNotFound, match=r"group of 2 blocks, which ledger.blocks"):
+            ledger["visits"]
 
     @pytest.mark.parametrize("name", ODD_NAMES)
     def test_odd_names_and_texts_are_stored_exactly(self, ledger: Ledger, name: str) -> None:

@@ -27,6 +27,7 @@ from dosimeter.ledger import (
 )
 from dosimeter.ledger.courier import Courier
 from dosimeter.ledger.remote import RemoteBudget, RemoteLedger
+from dosimeter.ledger.wire import error_to_wire
 from service.servers import free_port, running
 
 QUERY = dm.Gaussian(20.0)
@@ -104,6 +105,8 @@ def test_it_raises_what_a_ledger_raises(service, ledger, budget):
     with pytest.raises(BudgetNotFound):
         ledger["none"]
     assert "none" not in ledger
+    with pytest.raises(BudgetNotFound, match=f"did you mean {budget.name!r}"):
+        ledger[budget.name + "x"]
     with pytest.raises(ValueError, match="epsilon must"):
         ledger.create("x", -1.0, 1e-6)
     budget.close(purpose="done")
@@ -272,3 +275,9 @@ def test_threads_that_race_for_the_last_units_get_exactly_the_affordable(budget)
         list(pool.map(buy, range(6)))
     assert 0 < most < 12
     assert sorted(won) == list(range(1, most + 1))
+
+
+def test_a_service_suggests_no_name_that_a_token_may_not_see():
+    error = BudgetNotFound("salarys")
+    error.hint = "did you mean 'salaries'?"
+    assert "salaries" not in str(error_to_wire(error))

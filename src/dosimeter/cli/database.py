@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.nearest import nearest
-
 if TYPE_CHECKING:
-    from dosimeter.ledger import Ledger
+    from dosimeter.ledger import BudgetNotFound, Ledger
     from dosimeter.service import Office
 
 Db = Annotated[
@@ -40,7 +38,7 @@ def opened(db: str, *, make: bool = False) -> Iterator[Ledger]:
         try:
             yield ledger
         except BudgetNotFound as error:
-            error.add_note(_known(str(error.args[0]), ledger))
+            _point_out(error, list(ledger))
             raise
         except BudgetClosed as error:
             error.add_note(
@@ -88,17 +86,14 @@ def complete_budgets(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-def _known(name: str, ledger: Ledger) -> str:
-    """What to write instead of a name that no budget has."""
-    names = list(ledger)
-    blocks = sum(one.startswith(f"{name}/") for one in names)
+def _point_out(error: BudgetNotFound, names: list[str]) -> None:
+    """Adds what to write instead of a name that no budget has."""
+    blocks = sum(one.startswith(f"{error.args[0]}/") for one in names)
     if blocks:
-        return f"nothing was spent; it is a group of {blocks} blocks, named by --block A..B"
-    close = nearest(name, names)
-    if close:
-        return f"nothing was spent; did you mean {close!r}?"
-    shows = "list shows those there are" if names else "create makes the first one"
-    return f"dosimeter budget {shows}"
+        error.hint = f"it is a group of {blocks} blocks, named by --block A..B"
+    if not error.hint:
+        shows = "list shows those there are" if names else "create makes the first one"
+        error.add_note(f"dosimeter budget {shows}")
 
 
 def require_there(db: str, option: str) -> None:

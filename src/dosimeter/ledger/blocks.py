@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dosimeter.accounting import Gate, Guarantee
 from dosimeter.accounting.burned import share_words
-from dosimeter.ledger.errors import BudgetNotFound
+from dosimeter.ledger.errors import BudgetNotFound, suggesting
 from dosimeter.ledger.noted import Noted
 from dosimeter.ledger.rules import LABEL
 from dosimeter.notebook import card
@@ -154,11 +154,14 @@ def named(names: Iterable[str], group: str, block: str | None) -> list[str]:
     Raises:
         BudgetNotFound: There is no such block.
     """
+    names = list(names)
     labels = sorted(one[len(group) + 1 :] for one in names if one.startswith(f"{group}/"))
     labels = [one for one in labels if one != LABEL]
     if block is not None:
         first, dots, last = block.partition("..")
         labels = [one for one in labels if (first <= one <= last if dots else one == first)]
     if not labels:
-        raise BudgetNotFound(group if block is None else f"{group}/{block}")
+        known = {one.rpartition("/")[0] for one in names} if block is None else names
+        with suggesting(sorted(known)):
+            raise BudgetNotFound(group if block is None else f"{group}/{block}")
     return [f"{group}/{label}" for label in labels]

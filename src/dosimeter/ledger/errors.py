@@ -21,6 +21,9 @@ DosimeterError
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dosimeter.errors import BudgetExceeded
@@ -31,6 +34,7 @@ from dosimeter.ledger.stores.errors import (
     LedgerUnavailable,
     SchemaTooNew,
 )
+from dosimeter.nearest import nearest
 
 __all__ = [
     "AccessDenied",
@@ -83,10 +87,40 @@ def _refused(budget: str, asked: dict[str, Any]) -> LedgerRefusal:
 
 
 class BudgetNotFound(LedgerError, KeyError):
-    """The ledger has no budget of that name."""
+    """The ledger has no budget of that name.
+
+    Attributes:
+        hint: What may have been meant, where whoever asks may know what there is.
+    """
+
+    hint = ""
 
     def __str__(self) -> str:
-        return f"name must be that of a budget in this ledger, got {self.args[0]!r}"
+        meant = f"; nothing was spent; {self.hint}" if self.hint else ""
+        return f"name must be that of a budget in this ledger, got {self.args[0]!r}{meant}"
+
+
+@contextmanager
+def suggesting(names: Iterable[str]) -> Iterator[None]:
+    """Suggests what may have been meant, if no budget has the name that is asked for."""
+    try:
+        yield
+    except BudgetNotFound as error:
+        with suppress(LedgerError):  # the names cannot be read, or not by this caller
+            error.hint = _meant(str(error.args[0]), list(itertools.islice(names, _SUGGESTED)))
+        raise
+
+
+def _meant(name: str, known: list[str]) -> str:
+    blocks = sum(one.startswith(f"{name}/") for one in known)
+    if blocks:
+        return f"it is a group of {blocks} blocks, which ledger.blocks({name!r}) spends from"
+    close = nearest(name, known)
+    return f"did you mean {close!r}?" if close else ""
+
+
+_SUGGESTED = 10_000
+"""Names are compared one by one, so that only so many are."""
 
 
 class BudgetExists(LedgerError):

@@ -22,7 +22,7 @@ from dosimeter.ledger.blocks import Blocks
 from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget, Statement, statements
 from dosimeter.ledger.desk import Desk, Kept, wall_clock
-from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, JournalError
+from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, JournalError, suggesting
 from dosimeter.ledger.receipts import Receipt, Verification
 from dosimeter.ledger.request import Request, identifier, named, text
 from dosimeter.ledger.rules import Every, Rule
@@ -272,7 +272,8 @@ class Ledger:
         if not isinstance(costs, Mapping) or not costs:
             raise ValueError(f"costs must map the names of budgets to costs, got {costs!r}")
         asked = Request(costs, count, key=key, purpose=purpose, actor=actor)
-        return self._desk.spend(asked)
+        with suggesting(self):
+            return self._desk.spend(asked)
 
     def blocks(self, group: str, block: str | None = None) -> Blocks:
         """The blocks of a group as one gate, which spends in all of them or in none.
@@ -407,7 +408,8 @@ class Ledger:
 
     def __getitem__(self, name: str) -> Budget:
         """The budget of that name, as a gate."""
-        self._desk.balance(identifier("name", name))
+        with suggesting(self):
+            self._desk.balance(identifier("name", name))
         return Budget(self._desk, name)
 
     def __contains__(self, name: object) -> bool:

@@ -19,7 +19,7 @@ from dosimeter.accounting import Guarantee
 from dosimeter.ledger.budget import Budget, Price, Statement
 from dosimeter.ledger.courier import Courier
 from dosimeter.ledger.desk import Desk
-from dosimeter.ledger.errors import BudgetNotFound, LedgerError
+from dosimeter.ledger.errors import BudgetNotFound, LedgerError, suggesting
 from dosimeter.ledger.ledger import Ledger
 from dosimeter.ledger.receipts import Receipt, Verification
 from dosimeter.ledger.records import Entry
@@ -167,12 +167,15 @@ class RemoteLedger(Ledger):
     def __getitem__(self, name: str) -> Budget:
         """The budget of that name, as a gate."""
         budget = RemoteBudget(self, identifier("name", name))
-        budget.statement()
+        with suggesting(self):
+            budget.statement()
         return budget
 
     def __contains__(self, name: object) -> bool:
         try:
-            return isinstance(name, str) and self[name].name == name
+            return isinstance(name, str) and bool(
+                RemoteBudget(self, identifier("name", name)).statement()
+            )
         except (BudgetNotFound, ValueError):
             return False
 

@@ -71,7 +71,8 @@ def error_to_wire(error: Exception) -> dict[str, Any]:
     """An error as JSON; only those of the ledger and of wrong values may be told."""
     said: dict[str, Any] = {"error": type(error).__name__, "message": str(error)}
     if isinstance(error, errors.BudgetNotFound):
-        said["name"] = error.args[0]
+        # Without the name that is close to it, which the caller may not be allowed to know.
+        said |= {"name": error.args[0], "message": str(errors.BudgetNotFound(error.args[0]))}
     if isinstance(error, errors.LedgerUnavailable):
         said["outcome_unknown"] = error.outcome_unknown
     if isinstance(error, errors.LedgerRefusal):
