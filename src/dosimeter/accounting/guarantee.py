@@ -39,14 +39,17 @@ class Guarantee:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What must hold besides public costs and spending before computing."""
-        if not self.menu:
-            return ()
-        declared = "the menu was declared before the first spend"
-        if self.neighbours is Neighbours.REPLACE_ONE_RECORD:
-            return (declared,)  # such a menu has no sides
+        """What must hold besides public costs and spending before computing.
+
+        That a menu is declared before the first spend needs no word here: a gate is made with it.
+        """
+        if not self.menu or self.neighbours is Neighbours.REPLACE_ONE_RECORD:
+            return ()  # a menu for replaced records has no sides
         extra = "user" if self.neighbours is Neighbours.ADD_REMOVE_USER else "record"
-        return declared, f"the extra {extra} is on the same side in every round"
+        return (
+            f"the extra {extra} is on the same side in every round, that is, always in the same "
+            "one of the two data sets",
+        )
 
     def plain(self) -> dict[str, Any]:
         """The same as plain JSON values."""
@@ -64,6 +67,8 @@ class Guarantee:
         if self.kind == "odometer" and math.isinf(self.epsilon):
             return "no guarantee: a computation without a finite cost was run, odometer"
         text = self._filter() if self.kind == "filter" else self._odometer()
+        if self.menu:
+            text = f"{text} with a menu of costs that was fixed before the first spend"
         if self.conditions:
             text = f"{text}, provided that {' and '.join(self.conditions)}"
         return text + (SEEDED if self.seeded else "")

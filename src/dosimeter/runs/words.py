@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import textwrap
 
+from dosimeter.accounting import Guarantee
 from dosimeter.rounding import shortened
 from dosimeter.runs.config import Config
 from dosimeter.runs.purse import Purse
@@ -27,12 +28,14 @@ def page(config: Config, purse: Purse, history: History, *, public: int) -> str:
         "The results are model.safetensors, history.json, run.json, report.html, this page and "
         "checkpoint.pt. All of them may be given away.",
         "What it rests on",
-        *_conditions(config, purse, unit, public),
+        *_conditions(config, purse, history.promise, unit, public),
     ]
     return "\n\n".join(textwrap.fill(part, 80) for part in parts) + "\n"
 
 
-def _conditions(config: Config, purse: Purse, unit: str, public: int) -> list[str]:
+def _conditions(
+    config: Config, purse: Purse, promise: Guarantee | None, unit: str, public: int
+) -> list[str]:
     found = [
         "- The number of records, the names of the classes and the size of an input are public.",
         "- The config was written without looking at the private records. Each run on the same "
@@ -47,6 +50,14 @@ def _conditions(config: Config, purse: Purse, unit: str, public: int) -> list[st
         f"- Each {unit} is clipped by itself and scaled by itself, with nothing taken from "
         "other records.",
     ]
+    if promise is not None and promise.menu:
+        found.append(
+            "- What the run could ask for was priced by dosimeter before its first step: its menu. "
+            "Those prices hold if it is always the same one of the two data sets compared that has "
+            f"the extra {unit} (the same side). That is so for the data as they are; data derived "
+            "from others, say by an anti-join or a de-duplication, can break it: "
+            "docs/sharp-edges.md, Menus."
+        )
     if public:
         found.append(
             f"- The {public} records that accuracy was measured on are public: nothing is "

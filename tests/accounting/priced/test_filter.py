@@ -92,7 +92,7 @@ class TestSelling:
     def test_the_guarantee_names_its_conditions(self, gate):
         text = str(gate.guarantee())
         assert text.startswith("(4.909, 1e-06)-DP, add/remove one record, fully adaptive, filter")
-        assert "the menu was declared before the first spend" in text
+        assert "filter with a menu of costs that was fixed before the first spend, provided" in text
         assert "the same side in every round" in text
         assert gate.guarantee().conditions
 
