@@ -103,7 +103,7 @@ def test_epsilon_and_delta_make_a_filter_with_a_menu(run, pieces, start):
     assert history.ended == "the gate refused the next step"
     assert history.steps > 1.15 * dm.Filter(3.0, 1e-6).affordable(step)
     assert "(3.0, 1e-06)-DP" in history.guarantee
-    assert "the menu was declared before the first spend" in history.guarantee
+    assert "a menu of costs that was fixed before the first spend" in history.guarantee
 
 
 def test_what_was_spent_before_there_was_a_menu_stays_spent(points, classifier):
@@ -254,6 +254,35 @@ def test_the_progress_line(run, capsys):
     out = capsys.readouterr().out
     assert "training" in out
     assert "/8 noise 2 batch 40" in out
+
+
+def test_the_line_of_a_run_that_ends_early_is_not_full(run, capsys):
+    run(progress=True, epochs=200, policy=StopEarly(target=0.01), signal=CorrectCount())
+    out = capsys.readouterr().out
+    assert "1/200 stopped, loss" in out
+    run(progress=True, epochs=2)
+    out = capsys.readouterr().out
+    assert "2/2 loss" in out
+    assert "stopped" not in out
+
+
+def test_ctrl_c_says_what_is_kept_and_the_next_start_that_it_goes_on(run, tmp_path, capsys):
+    path = tmp_path / "run.pt"
+
+    def press(_, record):
+        if record.epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as pressed:
+        run(checkpoint=path, callbacks=[press])
+    assert f"{path} holds the run up to epoch 2" in pressed.value.__notes__[0]
+    capsys.readouterr()
+    run(checkpoint=path, progress=True)
+    said = capsys.readouterr().err
+    assert said == f"note: going on from {path}, which holds 2 of 4 epochs\n"
+    with pytest.raises(KeyboardInterrupt) as pressed:
+        run(callbacks=[press])
+    assert not hasattr(pressed.value, "__notes__")
 
 
 def test_a_run_goes_on_from_its_checkpoint(run, tmp_path):

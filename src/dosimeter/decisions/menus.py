@@ -93,7 +93,10 @@ def without_menu(error: Exception) -> str:
 @contextmanager
 def patiently(note: Callable[[str], None]) -> Iterator[None]:
     """Says what takes so long, if making a menu does; it is kept on disk for the next time."""
-    words = "note: pricing a menu of all that the run can ask for; this takes a while, once"
+    words = (
+        "note: pricing beforehand all that the run can ask for; this is kept on disk, and the next "
+        "time only confirmed"
+    )
     timer = threading.Timer(_PATIENCE, note, [words])
     timer.daemon = True
     timer.start()

@@ -53,7 +53,7 @@ def _cipher(key: bytes) -> Any:
     except ImportError as error:
         raise ImportError(
             "cryptography must be installed to draw noise that cannot be predicted, got "
-            f"{error}; pip install '.[torch]' in a clone of dosimeter"
+            f"{error}; pip install -c constraints.txt '.[torch]' in a clone of dosimeter"
         ) from error
     return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
 

@@ -143,9 +143,21 @@ def fit(
     path = None if checkpoint is None else pathlib.Path(checkpoint)
     if path is not None:
         trainer.resume(path)
-    return shown(
-        trainer, plan.epochs, path, callbacks=callbacks, progress=progress, name=name, watch=watch
-    )
+        if progress and len(trainer.history) and engine.group.rank == 0:
+            done = f"{len(trainer.history)} of {plan.epochs} epochs"
+            _say(f"note: going on from {path}, which holds {done}")
+    try:
+        return shown(
+            trainer, plan.epochs, path,
+            callbacks=callbacks, progress=progress, name=name, watch=watch,
+        )  # fmt: skip
+    except KeyboardInterrupt as error:
+        if path is not None and len(trainer.history):
+            error.add_note(
+                f"{path} holds the run up to epoch {len(trainer.history)}, and the same call goes "
+                "on from there. The model at hand has taken steps beyond it: do not use it."
+            )
+        raise
 
 
 def stepping(

@@ -16,7 +16,7 @@ class Bar:
 
     def __init__(self, name: str, epochs: int, limit: float, *, show: bool) -> None:
         self._limit = limit
-        self._bar: Any = _bar() if show else None
+        self._bar: Any = _bar(len(f"{epochs}/{epochs}")) if show else None
         if self._bar is not None:
             self._task = self._bar.add_task(name, total=epochs, said="starting")
 
@@ -41,9 +41,10 @@ class Bar:
             self._bar.update(self._task, completed=record.epoch, said=said)
 
     def end(self) -> None:
-        """Fills the bar: the run is over, though epochs may be left."""
-        if self._bar is not None:
-            self._bar.update(self._task, total=self._bar.tasks[0].completed)
+        """Says that the run is over, if epochs are left."""
+        if self._bar is not None and not self._bar.finished:
+            said = self._bar.tasks[0].fields["said"]
+            self._bar.update(self._task, said=f"stopped, {said}")
 
 
 def words(record: Epoch, limit: float) -> str:
@@ -57,14 +58,21 @@ def words(record: Epoch, limit: float) -> str:
     return " ".join(parts)
 
 
-def _bar() -> Any:
+def _bar(width: int) -> Any:
+    """The bar; where there is little room, the words are cut and not the count of epochs."""
     try:
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.table import Column
     except ImportError:
         return None
+    console = Console()
+    if not (console.is_terminal or console.is_jupyter):
+        console = Console(width=120)  # a file has no width, and rich would take 80
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=8),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}"),
+        MofNCompleteColumn(table_column=Column(min_width=width, no_wrap=True)),
+        TextColumn("{task.fields[said]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+        console=console,
     )
