@@ -154,6 +154,13 @@ def test_every_page_of_an_integration_is_run():
         assert f'run_page("{page.stem}")' in tests, page.name
 
 
+def test_what_to_install_is_the_first_line_of_every_integration():
+    for page in INTEGRATIONS:
+        title, _, line, *_ = page.read_text(encoding="utf-8").splitlines()
+        assert title.startswith("# "), page.name
+        assert line.startswith("`pip install "), page.name
+
+
 def test_no_page_has_blocks_that_nothing_checks():
     """A fence in another language would be code that no test runs."""
     for page in PAGES:
@@ -205,15 +212,19 @@ def test_what_pages_say_of_defaults_and_menus_is_so():
 
 
 def test_what_to_install_is_said_as_it_works():
-    """Nothing is on a registry, so only the clone itself can be installed, with an extra it has."""
+    """Nothing is on a registry, so only the clone itself can be installed, with an extra it has.
+
+    And in the versions that were tested.
+    """
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
     for path in [*PAGES, *sorted((ROOT / "src").rglob("*.py"))]:
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"pip install ['\"]?dosimeter", text), path
-        for named in re.findall(r"pip install '\.\[([\w,]+)\]", text):
+        for how, named in re.findall(r"pip install ([^\n]*?)'\.\[([\w,]+)\]", text):
             assert set(named.split(",")) <= set(extras), path
+            assert how == "-c constraints.txt ", (path, "or pip takes a torch of gigabytes")
 
 
 def test_the_guarantee_table_names_tests_that_exist():

@@ -255,7 +255,7 @@ class TestEnds:
         assert done.returncode == ExitCode.USAGE
         assert done.stderr == (
             "error: this command needs psycopg, which is not installed; "
-            "pip install '.[ledger]' in a clone of dosimeter\n"
+            "pip install -c constraints.txt '.[ledger]' in a clone of dosimeter\n"
         )
 
     def test_every_command_has_help(self) -> None:

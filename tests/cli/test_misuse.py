@@ -185,8 +185,8 @@ def test_what_is_not_installed_is_named(module, line, install, tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        f"error: this command needs {module}, which is not installed; pip install {install} "
-        "in a clone of dosimeter\n"
+        f"error: this command needs {module}, which is not installed; "
+        f"pip install -c constraints.txt {install} in a clone of dosimeter\n"
     )
     assert not list(tmp_path.iterdir())
 

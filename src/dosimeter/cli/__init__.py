@@ -14,8 +14,8 @@ def main() -> None:
         from dosimeter.cli.app import app, narrow
     except ModuleNotFoundError as error:
         raise SystemExit(
-            f"error: the command line needs {error.name}; pip install '.[cli,ledger]' in a clone "
-            "of dosimeter"
+            f"error: the command line needs {error.name}; "
+            "pip install -c constraints.txt '.[cli,ledger]' in a clone of dosimeter"
         ) from None
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a letter shows its code; that is no reason to fail.

@@ -196,7 +196,7 @@ def _condition(error: Any) -> str | None:
 def _missing(error: ModuleNotFoundError) -> str:
     module = (error.name or "").split(".")[0]
     extra = _EXTRAS.get(module)
-    wanted = f"'.[{extra}]' in a clone of dosimeter" if extra else module
+    wanted = f"-c constraints.txt '.[{extra}]' in a clone of dosimeter" if extra else module
     return f"this command needs {module}, which is not installed; pip install {wanted}"
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from dosimeter.accounting import Gate
 from dosimeter.decisions.words import in_words
 from dosimeter.errors import BudgetExceeded, StateError
-from dosimeter.nearest import nearest
 from dosimeter.rdp import Cost
 from dosimeter.rounding import at_most
 from dosimeter.runs.config import BudgetTable, Config
@@ -106,7 +105,8 @@ def shared(budget: BudgetTable) -> Iterator[SharedBudget]:
         from dosimeter.ledger import BudgetNotFound, Ledger
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"budget.ledger must have {error.name}; pip install '.[ledger]' in a clone of dosimeter"
+            f"budget.ledger must have {error.name}; "
+            "pip install -c constraints.txt '.[ledger]' in a clone of dosimeter"
         ) from error
     url = budget.ledger or os.environ.get("DOSIMETER_DB")
     if not url:
@@ -115,12 +115,8 @@ def shared(budget: BudgetTable) -> Iterator[SharedBudget]:
         try:
             found = ledger[budget.name or ""]
         except BudgetNotFound as error:
-            close = nearest(budget.name or "", ledger)
-            error.add_note(
-                f"did you mean {close!r}?"
-                if close
-                else "dosimeter budget list shows those there are"
-            )
+            if not error.hint:
+                error.add_note("dosimeter budget list shows those there are")
             raise
         yield found
 
