@@ -308,7 +308,7 @@ class TestMenus:
             run("spend", name, "--gaussian", "50")
         said = {name: json.loads(run("show", name, "--json").output) for name in ("scans", "plain")}
         assert said["scans"]["affordable"] > 1.1 * said["plain"]["affordable"]
-        assert "the menu was declared" in said["scans"]["guarantee"]
+        assert "a menu of costs that was fixed" in said["scans"]["guarantee"]
         assert "all 2 entries fit" in run("verify", "scans").output
 
     @pytest.mark.parametrize(

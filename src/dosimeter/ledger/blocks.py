@@ -161,7 +161,7 @@ def named(names: Iterable[str], group: str, block: str | None) -> list[str]:
         first, dots, last = block.partition("..")
         labels = [one for one in labels if (first <= one <= last if dots else one == first)]
     if not labels:
-        known = {one.rpartition("/")[0] for one in names} if block is None else names
-        with suggesting(sorted(known)):
+        groups = [one.rpartition("/")[0] for one in names if "/" in one] if block is None else []
+        with suggesting(dict.fromkeys([*groups, *names])):
             raise BudgetNotFound(group if block is None else f"{group}/{block}")
     return [f"{group}/{label}" for label in labels]
