@@ -227,6 +227,12 @@ def test_what_to_install_is_said_as_it_works():
             assert how == "-c constraints.txt ", (path, "or pip takes a torch of gigabytes")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_rounds_an_epsilon_to_nearest(page):
+    """One number in two forms is two numbers to a reader: an epsilon for people is rounded up."""
+    assert not re.search(r"epsilon[^{}\n]*:\.\d", page.read_text(encoding="utf-8"))
+
+
 def test_the_guarantee_table_names_tests_that_exist():
     tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     page = (ROOT / "docs" / "guarantees.md").read_text()
