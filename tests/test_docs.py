@@ -48,7 +48,6 @@ ONCE = {
     "dosimeter budget export": "never writes over a file, and a budget is moved once",
     "dosimeter budget import": "a budget is imported once",
     "dosimeter train": "never writes over a run",
-    "dosimeter stream create": "a stream is begun once, and so in Python",
     "service.md": "the first token of an office is printed once",
 }
 """Pages, and commands of others, that a reader cannot run twice in one folder, and why."""
@@ -80,7 +79,7 @@ def pages_with_commands():
 def test_code_blocks_run_and_print_what_they_say(code, expected, folder, monkeypatch):
     """After all others in one folder; and twice, where something is left in it."""
     monkeypatch.chdir(folder)
-    for _ in range(2 if "Ledger" in code and "create_stream" not in code else 1):
+    for _ in range(2 if "Ledger" in code else 1):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(code, "page", "exec"), {"__name__": "page"})

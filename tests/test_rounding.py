@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dosimeter as dm
 from dosimeter.accounting.guarantee import Guarantee
-from dosimeter.rounding import at_least, at_most, exact, shortened
+from dosimeter.rounding import at_least, at_most, exact, in_six_digits, shortened
 
 FINITE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 
@@ -82,3 +82,22 @@ def test_the_progress_line_says_no_less_than_was_spent():
         loss=None, accuracy=None, signal=None, seconds=0.0,
     )  # fmt: skip
     assert "ε 1.235/3.00000049 " in progress.words(record, 3.00000049)
+
+
+@given(st.floats(1e-300, 1e300), st.booleans())
+def test_six_digits_are_on_the_safe_side(value, up):
+    said = float(in_six_digits(value, up=up))
+    assert abs(said - value) <= 1.1e-5 * value
+    if abs(said - value) > 1e-12 * value:
+        assert said > value if up else said < value
+    assert len(in_six_digits(1e-5 + value % 1, up=up)) <= 12
+
+
+def test_a_cost_is_said_in_few_digits_and_written_exactly():
+    noisy = dm.Zcdp(rho=0.1 * 0.05 * (1 - 2**-50))
+    assert str(noisy) == str(dm.Zcdp(rho=0.005)) == "Zcdp(rho=0.005, xi=0.0)"
+    assert repr(noisy) != repr(dm.Zcdp(rho=0.005))
+    third = dm.SampledGaussian(sample_rate=1 / 3, noise_multiplier=2 / 3)
+    assert str(third) == "SampledGaussian(sample_rate=0.333334, noise_multiplier=0.666666)"
+    assert str(dm.Together([dm.PureDp(1 / 3)])) == "Together(costs=(PureDp(epsilon=0.333334),))"
+    assert str(dm.Gaussian(20)) == repr(dm.Gaussian(20))

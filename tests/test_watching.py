@@ -29,6 +29,7 @@ def record(epoch, **named):
     made = dict(
         epoch=epoch, epsilon=0.5, noise_multiplier=1.0, batch_size=8, loss=0.3, accuracy=0.9
     )
+    made["spent_share"] = None
     return SimpleNamespace(**{**made, **named})
 
 

@@ -33,6 +33,30 @@ def exact(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
+def share_words(share: float) -> str:
+    """A share in percent, rounded up; all of it only when nothing is left."""
+    tenths = math.ceil(1000 * share - 1e-6)
+    return "100 %" if share >= 1 else f"{min(tenths, 999) / 10:g} %"
+
+
+def in_six_digits(value: float, *, up: bool) -> str:
+    """A number of a cost for people: as it is, or rounded to six digits against whoever spends.
+
+    What floating-point arithmetic left behind, up to a part in 10¹², is taken off both ways, so
+    that costs worked out twice read the same. Whoever needs the number itself has it from `--json`.
+
+    Args:
+        value: The number.
+        up: Whether the cost grows with it.
+    """
+    near = float(f"{value:.6g}")
+    if not math.isfinite(value) or near == value or abs(near - value) <= 1e-12 * abs(value):
+        return exact(near)
+    true = Decimal(value)
+    step = Decimal(1).scaleb(true.adjusted() - 5)
+    return exact(float(true.quantize(step, rounding=ROUND_CEILING if up else ROUND_FLOOR)))
+
+
 def shortened(guarantee: str) -> str:
     """A formal guarantee for people: an odometer's reading in it is rounded up, limits stay.
 

@@ -160,6 +160,7 @@ class Watch:
         row = {
             "epoch": record.epoch,
             "epsilon": _number(record.epsilon),
+            "spent_share": record.spent_share,
             "noise_multiplier": record.noise_multiplier,
             "batch_size": record.batch_size,
             "loss": None if record.loss is None else _number(record.loss),

@@ -275,14 +275,14 @@ def test_a_bar_is_full_only_when_nothing_is_left(spent: float, filled: int) -> N
 
 def test_what_is_spent_is_said_rounded_up() -> None:
     run("create", "p", "--epsilon", "3.00000049", "--delta", "1.0000004e-6")
-    receipt = run("spend", "p", "--gaussian", "17").output
+    receipt = run("spend", "p", "--gaussian", "17").stdout
     shown = json.loads(run("show", "p", "--json").output)
     spent = shown["epsilon"]
     assert float(receipt.split("epsilon ")[1]) >= spent
     row = run("list").output.splitlines()[1].split()
     assert float(row[1]) >= spent
     assert (row[2], row[3]) == ("3.00000049", "1.0000004e-06")
-    assert float(run("history", "p").output.splitlines()[2].split()[7]) >= spent
+    assert float(run("history", "p").output.splitlines()[2].split()[5]) >= spent
     said = run("show", "p").output
     assert float(re.findall(r"epsilon ([\d.]+) of 3\.00000049", said)[0]) >= spent
     assert float(re.findall(r"([\d.]+) %", said)[0]) / 100 >= shown["spent_share"]

@@ -50,7 +50,7 @@ def test_a_range_of_blocks_is_spent_from_and_no_other() -> None:
 
 def test_a_group_without_blocks_named_spends_nothing() -> None:
     told = spend(code=4).stderr
-    assert "nothing was spent; it is a group of 12 blocks, named by --block A..B" in told
+    assert "it is a group of 12 blocks, and --block 2026-01..2026-12 names all of them" in told
     assert "nothing was spent" in spend("--block", "2027-01", code=4).stderr
     assert json.loads(run("usage", "visits", "--json").output) == []
 
@@ -60,8 +60,8 @@ def test_use_by_person_purpose_and_budget() -> None:
     spend("--block", "2026-01", "--actor", "bob", "--purpose", "report", "--count", "3")
     spend("--block", "2026-01", "--actor", "eve", "--count", "1000", code=3)
     people = {one["who"]: one for one in json.loads(run("usage", "visits", "--json").output)}
-    assert {who: (one["spends"], one["runs"], one["refused"]) for who, one in people.items()} == {
-        "ada": (6, 6, 0),
+    assert {who: (one["spends"], one["steps"], one["refused"]) for who, one in people.items()} == {
+        "ada": (1, 1, 0),  # one spend, in six blocks
         "bob": (1, 3, 0),
         "eve": (0, 0, 1),
     }
@@ -71,7 +71,14 @@ def test_use_by_person_purpose_and_budget() -> None:
     alone.spend(dm.Gaussian(20), 3)
     assert people["bob"]["share"] == pytest.approx(alone.spent_share, rel=1e-6)
     (purpose,) = json.loads(run("usage", "visits", "--by", "purpose", "--json").output)[:1]
-    assert (purpose["who"], purpose["runs"]) == ("report", 9)
+    assert (purpose["who"], purpose["spends"], purpose["steps"]) == ("report", 2, 4)
+    both = json.loads(run("usage", "visits", "--by", "person, purpose", "--json").output)
+    assert [one["names"] for one in both] == [
+        ["bob", "report"],
+        ["ada", "report"],
+        ["eve", "unknown"],
+    ]
+    assert both[1]["who"] == "ada / report"
     with Ledger.open("budgets.db") as ledger:
         whole = ledger["visits/2026-01"].spent_share
     assert people["ada"]["share"] + people["bob"]["share"] == pytest.approx(whole, rel=1e-6)
@@ -89,25 +96,35 @@ def test_a_reservation_belongs_to_whoever_made_it() -> None:
         with budget.reserve(dm.Gaussian(20), 5, actor="ada") as kept:
             kept.draw(2)
         (use,) = usage([budget])
-        assert (use.who, use.spends, use.runs) == ("ada", 1, 5)
+        assert (use.who, use.spends, use.steps) == ("ada", 1, 5)
         assert use.epsilon == pytest.approx(budget.epsilon)
-        with pytest.raises(ValueError, match="by must be one of person, purpose, budget"):
-            usage([budget], "day")
+        for wrong in ("day", "", "person,person"):
+            with pytest.raises(
+                ValueError, match="by must be one or more of person, purpose, budget"
+            ):
+                usage([budget], wrong)
 
 
 def test_tables_and_pages() -> None:
     spend("--block", "2026-02", "--actor", "[red]\x1b[2Jeve")
     lines = run("usage", "visits").output.splitlines()
-    assert "[red] [2Jeve" in lines[3]
+    assert "[red] [2Jeve" in lines[4]
+    assert "limit of each: epsilon 1 at delta 1e-06" in lines[1]
     assert all(len(line) <= 80 for line in lines)  # also where a terminal has more room
+    assert not any(line.startswith("total") for line in lines)
     spend("--block", "2026-01", "--actor", "<b>ada</b>")
     run("usage", "visits", "--out", "use.csv")
     row, _ = sorted(
         csv.DictReader(Path("use.csv").read_text().splitlines()), key=lambda row: row["person"]
     )
-    assert (row["person"], row["runs"], row["used up"]) == ("<b>ada</b>", "1", "5.6 %")
+    assert (row["person"], row["steps"], row["budgets"]) == ("<b>ada</b>", "1", "2026-01")
+    assert float(row["share"]) == pytest.approx(0.0555, abs=1e-3)
+    assert run("usage", "visits").output.splitlines()[-1].startswith("total")
     run("usage", "visits", "--out", "use.html")
     page = Path("use.html").read_text()
+    assert "12 budgets: 2026-01..2026-12; limit of each: epsilon 1 at delta 1e-06" in page
+    assert "2026-01..2026-02</td>" in page  # of both together
+    assert "5.6 %</td>" in page
     assert "&lt;b&gt;ada&lt;/b&gt;" in page
     assert "<b>ada" not in page
     run("usage", "visits", "--out", "use.txt", code=2)
@@ -178,7 +195,7 @@ def test_a_run_is_one_line_of_the_journal_and_unfolds() -> None:
             budget.spend(dm.PureDp(5), actor="ada", purpose="run 1")
         entries = budget.history()
         found = activities(entries)
-    seen = [(one.first.kind, one.runs, len(one.entries), len(one.costs)) for one in found]
+    seen = [(one.first.kind, one.steps, len(one.entries), len(one.costs)) for one in found]
     assert seen == [
         (Kind.OPEN, 0, 1, 0),
         (Kind.SPEND, 9, 6, 2),  # run 1: four spends, a reservation and its end
@@ -190,7 +207,9 @@ def test_a_run_is_one_line_of_the_journal_and_unfolds() -> None:
     ]
     assert sorted(e for one in found for e in one.entries) == sorted(entries)
     assert len(run("history", "visitors").output.splitlines()) == 8
-    assert len(run("history", "visitors", "--last", "2").output.splitlines()) == 3
+    cut = run("history", "visitors", "--last", "2")
+    assert len(cut.stdout.splitlines()) == 3
+    assert "5 earlier lines; --last 7 shows all" in cut.stderr
     assert len(run("history", "visitors", "--each").output.splitlines()) == 16
     assert len(json.loads(run("history", "visitors", "--json").output)) == 15
     run("history", "visitors", "--out", "journal.html")
@@ -205,7 +224,7 @@ def test_a_run_is_one_line_of_the_journal_and_unfolds() -> None:
         run("spend", "visitors", "--laplace", "300")
     run("history", "visitors", "--out", "journal.csv")
     assert len(Path("journal.csv").read_text().splitlines()) == 16 + 18  # all of them
-    assert len(run("history", "visitors").output.splitlines()) == 1 + 20
+    assert len(run("history", "visitors").stdout.splitlines()) == 1 + 20
 
 
 def test_what_knows_no_purposes_is_given_one() -> None:
@@ -219,7 +238,7 @@ def test_what_knows_no_purposes_is_given_one() -> None:
         assert str(gate.guarantee()) == str(ledger["visitors"].guarantee())
         ledger.blocks("visits").noted("run 7", actor="ada").spend(dm.Gaussian(100))
         (use,) = usage([ledger["visitors"], *ledger.blocks("visits")], "purpose")
-        assert (use.who, use.runs, len(use.budgets)) == ("run 7", 15, 13)
+        assert (use.who, use.spends, use.steps, len(use.budgets)) == ("run 7", 4, 4, 13)
         assert "run 7" in repr(gate)
         assert not hasattr(gate, "nothing of the kind")
         with pytest.raises(TypeError, match="purpose must be text"):
@@ -230,13 +249,21 @@ def test_a_group_is_read_and_taken_elsewhere_as_one() -> None:
     spend("--block", "2026-01..2026-03", "--actor", "ada", "--purpose", "report")
     spend("--block", "2026-02", "--actor", "bob")
     lines = run("history", "visits", "--block", "2026-01..2026-03").output.splitlines()
-    assert len(lines) == 1 + 3 + 3 + 1
-    assert lines[-1].startswith("2026-02")
+    assert len(lines) == 1 + 1 + 1 + 1  # opened, and spent in, by one request each
+    assert lines[1].startswith("2026-01..2026-03")
+    assert lines[2].startswith("2026-01..2026-03")
+    assert lines[-1].startswith("2026-02 ")
     assert "bob" in lines[-1]
     told = json.loads(run("history", "visits", "--json", "--last", "2").output)
     assert [entry["budget"] for entry in told] == ["visits/2026-03", "visits/2026-02"]
     assert len(run("show", "visits", "--block", "2026-02..2026-03").output.splitlines()) == 3
-    assert len(run("verify", "visits").output.splitlines()) == 12
+    told = run("verify", "visits").output.splitlines()
+    assert told[0].startswith(
+        "visits: 12 blocks, 2026-01..2026-12: all 16 entries fit, epsilon at "
+    )
+    assert told[1:] == ["12 journals verified: all fit"]
+    assert len(run("verify", "visits", "--block", "2026-02").output.splitlines()) == 1
+    run("verify", "--block", "2026-02", code=2)
     run("export", "visits", "-o", "copy.jsonl")
     told = run("import", "copy.jsonl", "--db", "copy.db").output
     assert told.count("imported as a closed copy") == 12
@@ -256,7 +283,7 @@ def test_a_group_is_read_and_taken_elsewhere_as_one() -> None:
 
 
 def test_blocks_are_closed_by_name_only() -> None:
-    assert "named by --block" in run("close", "visits", code=4).stderr
+    assert "--block 2026-01..2026-12 names all" in run("close", "visits", code=4).stderr
     run("close", "visits", "--block", "2026-01..2026-02")
     with Ledger.open("budgets.db") as ledger:
         closed = [one.name for one in ledger.statements() if one.closed]
@@ -286,6 +313,10 @@ def test_a_plan_is_for_what_is_left() -> None:
     noise = told.split()[-1]
     run(*two, "--noise-multiplier", noise)
     assert "SampledGaussian" in run(*two, *asked, "--sample-rate", "0.01").output
+    (counted,) = json.loads(run(*two[:3], "2026-02", "--zcdp", "0.005", "--json").output)
+    assert counted["steps"] == dm.Filter(1.0, 1e-6).affordable(dm.Zcdp(rho=0.005))
+    assert "not enough is left for one" in run(*two, "--pure", "5", code=3).stderr
+    run(*two, *asked, "--zcdp", "0.005", code=2)
     run(*two, code=2)
     run(*two, *asked, "--steps", "3", code=2)
     run("close", "visitors")

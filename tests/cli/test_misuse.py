@@ -106,7 +106,11 @@ CASES = [
     ("budget import nowhere.jsonl", 2, "nowhere.jsonl: no such file"),
     ("budget import page.html", 5, "as an export does"),
     ("budget import picture.png", 2, "picture.png must be what dosimeter budget export wrote"),
-    ("budget export patients -o page.html", 2, "page.html: file exists"),
+    (
+        "budget export patients -o page.html",
+        2,
+        "page.html', which is there; name another, or remove it first",
+    ),
     ("compare --delta 1e-6 --schedule nowhere.csv", 2, "nowhere.csv: no such file"),
     ("compare --delta 1e-6 --schedule worng.csv", 2, "directory; did you mean 'wrong.csv'?"),
     ("compare --delta 1e-6 --schedule page.html", 2, "schedule must be a .csv or .json file"),

@@ -224,7 +224,7 @@ def test_from_a_shell(tmp_path):
     assert made.exit_code == 0, made.output
     assert "1 blocks so far" in made.output
     spent = run("stream", "spend", "visits", "--last", "30", "--gaussian", "30", "--json")
-    (receipt,) = json.loads(spent.output)
+    (receipt,) = json.loads(spent.stdout)
     assert receipt["budget"].startswith("visits/20")
     offered = run("stream", "offer", "visits", "--gaussian", "30", "--last", "30", "--json")
     assert json.loads(offered.output) == [receipt["budget"]]
@@ -238,3 +238,24 @@ def test_from_a_shell(tmp_path):
     wrong = run("stream", "create", "v", "--every", "day", "--epsilon", "1", "--delta", "1e-6",
                 "--since", "yesterday")  # fmt: skip
     assert (wrong.exit_code, "--since must be a day" in wrong.output) == (2, True)
+
+
+def test_a_stream_that_is_there_will_do_by_the_same_rule_and_terms(tmp_path):
+    with Ledger.open(str(tmp_path / "budgets.db")) as ledger:
+        terms = {"epsilon": 1.0, "delta": 1e-6, "exist_ok": True}
+        since = date(2026, 1, 1)
+        made = ledger.create_stream("stays", "month", since=since, **terms)
+        made.blocks(1)
+        for again in (since, None):
+            assert ledger.create_stream("stays", "month", since=again, **terms).rule == made.rule
+        for other in ({"every": "day"}, {"since": date(2026, 2, 1)}, {"epsilon": 2.0}):
+            asked = {"every": "month", "since": since, **terms, **other}
+            with pytest.raises(BudgetExists):
+                ledger.create_stream("stays", **asked)
+        with pytest.raises(
+            BudgetExists, match=r"ledger.stream\(name\) is the stream that is there"
+        ):
+            ledger.create_stream("stays", "month", epsilon=1.0, delta=1e-6)
+        ledger.create_blocks("rooms", ["a"], epsilon=1.0, delta=1e-6)
+        with pytest.raises(BudgetExists):
+            ledger.create_stream("rooms", "month", **terms)  # blocks, and no rule

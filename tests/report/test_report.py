@@ -131,6 +131,15 @@ class TestReading:
             read_run(save_run(tmp_path / "a", past))
 
 
+def capped() -> dict:
+    """A run under a menu: epsilon reads the limit while an eighth of the budget is left."""
+    past = history(10)
+    for row in past["epochs"]:
+        row["epsilon"] = min(4.0, 0.8 * row["epoch"])
+        row["spent_share"] = row["epoch"] * 0.0875
+    return past
+
+
 class TestPage:
     def test_says_what_the_runs_did(self, report):
         text = report(
@@ -223,6 +232,38 @@ class TestPage:
         )
         assert "limit 2, a" in text
         assert "limit 3, b" in text
+
+    def test_the_bar_the_chart_and_the_words_say_the_same_share(self, report):
+        text = report((capped(), {"name": "training"}))
+        assert '<div style="width:87.5%">' in text
+        assert "10 epochs, 60 steps; 87.5 % of the budget used up." in text
+        assert "training, epoch 10: share of the budget used up, % 87.5" in text
+        assert "<td>87.5 %</td>" in text
+        assert text.count("The budget burned") == text.count("Epsilon that can be claimed") == 1
+
+    def test_epsilon_that_stands_still_at_the_limit_is_explained(self, report):
+        still = "Where ε stands still at the limit, steps are not free"
+        assert report((capped(), None)).count(still) == 1
+        assert still not in report((history(), None))
+        # Prices are shares where all are of one budget, else epsilons, which need the words too.
+        assert report((capped(), None), (history(5, ODOMETER), None)).count(still) == 2
+        before = capped()
+        for row in before["epochs"]:
+            del row["spent_share"]
+        text = report((before, None))
+        assert text.count(still) == 2
+        assert "<th>used up</th>" not in text
+
+    def test_lines_on_top_of_each_other_take_turns(self, report):
+        text = report(*[(capped(), {"name": name}) for name in ("a<b", "b", "c")])
+        assert text.count("The same line: a&lt;b, b, c.") == text.count("<figure>")
+        second = 'stroke-dasharray="9 18" stroke-dashoffset="-9"'
+        assert text.count(second) == text.count("<figure>")
+        apart = report((history(), None), (history(accuracy=0.5), None)).split("<figure>")[1]
+        assert "stroke-dasharray" not in apart
+
+    def test_tables_are_folded(self, report):
+        assert "<details open" not in report((history(), None))
 
     def test_a_shared_budget_is_not_said_to_begin_at_nothing(self, report):
         assert "before: ε spent 0" in report((history(), None))

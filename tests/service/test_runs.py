@@ -23,7 +23,14 @@ with warnings.catch_warnings():
     from starlette.testclient import TestClient
 
 HTML = {"Accept": "text/html"}
-ROW = {"epoch": 1, "epsilon": 0.5, "noise_multiplier": 1.0, "batch_size": 8, "loss": 0.25}
+ROW = {
+    "epoch": 1,
+    "spent_share": 0.25,
+    "epsilon": 0.5,
+    "noise_multiplier": 1.0,
+    "batch_size": 8,
+    "loss": 0.25,
+}
 
 
 def report(**named):
@@ -109,7 +116,8 @@ def test_the_pages_show_a_run_and_stop_it(page, office, clock):
     browser = page("owner:*", owner="olga")
     assert f'href="/run?id={told.id}"' in browser.get("/runs", headers=HTML).text
     text = browser.get("/run", params={"id": told.id}, headers=HTML).text
-    for words in ("10 % done", "about 3 min left", "0.250", "ε 0.5 of 3", "Stop at the next step"):
+    for words in ("10 % done", "about 3 min left", "0.250", "ε 0.5 of 3", "Stop at the next step",
+                  "25 % of the budget used up", "The budget burned"):  # fmt: skip
         assert words in text, words
     assert "<b>night" not in text
     done = post(browser, "/runs/stop", id=told.id)

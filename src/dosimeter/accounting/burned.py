@@ -32,10 +32,12 @@ def spent_share(account: Account) -> float:
     return min(1.0, *shares)
 
 
-def share_words(share: float) -> str:
-    """A share in percent, rounded up; all of it only when nothing is left."""
-    tenths = math.ceil(1000 * share - 1e-6)
-    return "100 %" if share >= 1 else f"{min(tenths, 999) / 10:g} %"
+def share_of(gate: object) -> float | None:
+    """The share of any gate that is used up; None if it has no limit, or no such measure."""
+    if not getattr(gate, "limit", math.inf) < math.inf:
+        return None
+    share = getattr(gate, "spent_share", None)
+    return None if share is None else float(share)
 
 
 def _of_sums(sums: Sums, limit: float) -> float:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Self
 
 from dosimeter.accounting import state as saved
 from dosimeter.accounting.account import POSITION, Account
-from dosimeter.accounting.burned import share_words, spent_share
+from dosimeter.accounting.burned import spent_share
 from dosimeter.accounting.guarantee import Guarantee, Standing
 from dosimeter.accounting.priced import share
 from dosimeter.accounting.priced.items import Item, Menu
@@ -20,7 +20,7 @@ from dosimeter.neighbours import Neighbours
 from dosimeter.notebook import card
 from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.orders import FloatArray
-from dosimeter.rounding import at_most, exact
+from dosimeter.rounding import at_most, exact, share_words
 
 _TERMS = frozenset(["delta", "approx_delta", "orders", "weights"])
 _SUMS = frozenset(["rdp", "pure_epsilon", "spent_delta", "mark"])

@@ -15,6 +15,7 @@ from dosimeter.cli import (
     audit,
     budget,
     compare,
+    costs,
     demo,
     groups,
     journal,
@@ -28,6 +29,7 @@ from dosimeter.cli import (
     token,
     train,
     tune,
+    verify,
     watch,
 )
 
@@ -55,13 +57,13 @@ for command in (
 for of_journal in (
     journal.history,
     groups.usage,
-    left.plan,
-    journal.verify,
+    verify.verify,
     journal.export,
-    journal.anchor,
+    verify.anchor,
     journal.identity,
 ):
     budget.app.command(cls=outcome.Command)(of_journal)
+budget.app.command(cls=costs.CostCommand)(left.plan)
 budget.app.command("import", cls=outcome.Command)(journal.import_budget)
 app.add_typer(allowance.app, name="allowance")
 app.add_typer(attack.app, name="attack")

@@ -45,6 +45,13 @@ Actor = Annotated[
 ]
 
 
+def warn_of_nobody(actor: str, db: str) -> None:
+    """Says so where the journal does not know who spent; a service knows by the token."""
+    if not actor and not db.startswith(("http://", "https://")):
+        said = "--actor or DOSIMETER_ACTOR says who"
+        typer.echo(f"warning: who spent is unknown to the journal; {said}", err=True)
+
+
 @app.command(cls=Command)
 def create(
     name: Name,
@@ -194,7 +201,7 @@ def spend(
         list[str],
         typer.Argument(help="Names; all are spent from, or none.", autocompletion=complete_budgets),
     ],
-    count: Annotated[int, typer.Option(metavar="COUNT", help="How many runs.")] = 1,
+    count: Annotated[int, typer.Option(metavar="COUNT", help="How many steps or queries.")] = 1,
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
     ] = None,
@@ -206,9 +213,13 @@ def spend(
 ) -> None:
     """Spend before the data are touched.
 
+    Without --key the same command spends again. Blocks of a group are named by --block, so that
+    nobody spends in all of them by a slip.
+
     \b
     Example:
       dosimeter budget spend patients --gaussian 20 --purpose "mean age"
+      dosimeter budget spend visits --block 2026-01..2026-06 --gaussian 20
       dosimeter budget spend patients --laplace 10 --count 3 --key job-12
     """
     from dosimeter.cli import tables
@@ -219,8 +230,9 @@ def spend(
             names = [one for name in names for one in members(ledger, name, block)]
         costs = dict.fromkeys(names, asked)
         receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
+        warn_of_nobody(actor, db)
         if as_json:
-            print_json([{**one._asdict(), "cost": str(one.cost)} for one in receipts.values()])
+            print_json([{**one._asdict(), "cost": repr(one.cost)} for one in receipts.values()])
             return
         for receipt in receipts.values():
             tables.print_receipt(receipt)

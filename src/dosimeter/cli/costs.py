@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dosimeter.cli.outcome import Command
-from dosimeter.rounding import exact
 
 if TYPE_CHECKING:
     from dosimeter.rdp import Cost, Neighbours
@@ -43,6 +42,11 @@ def given_cost(context: typer.Context) -> Cost:
     options = dict(context.meta.get(_GIVEN, {}))
     neighbours = options.pop("neighbours", None)
     return cost_from(options, neighbours)
+
+
+def is_cost_given(context: typer.Context) -> bool:
+    """Whether a command was given a cost by an option."""
+    return any(value is not None for value in context.meta.get(_GIVEN, {}).values())
 
 
 def menu_from(texts: Iterable[str], neighbours: str) -> list[Cost]:
@@ -108,12 +112,14 @@ def _from_numbers(name: str, text: str, neighbours: Neighbours) -> Cost:
 
 def in_words(plain: Mapping[str, Any]) -> str:
     """A plain cost as `dosimeter budget spend` takes it; one with lists only by its kind."""
-    from dosimeter.rdp.cost import parameters
+    from dosimeter.rdp.cost import figure, parameters
 
     words = str(plain["kind"])
     for name, made in _mechanisms().items():
         if made.kind == plain["kind"]:
-            numbers = ",".join(exact(plain[part]) for part in parameters(made))
+            numbers = ",".join(
+                figure(part, float(plain[part])).removesuffix(".0") for part in parameters(made)
+            )
             words = f"{_dashed([name])[2:]} {numbers}"
     return f"{words}, {plain['neighbours']}" if "neighbours" in plain else words
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,9 +89,14 @@ def complete_budgets(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _point_out(error: BudgetNotFound, names: list[str]) -> None:
     """Adds what to write instead of a name that no budget has."""
-    blocks = sum(one.startswith(f"{error.args[0]}/") for one in names)
-    if blocks:
-        error.hint = f"it is a group of {blocks} blocks, named by --block A..B"
+    from dosimeter.ledger.rules import LABEL
+
+    group = f"{error.args[0]}/"
+    blocks = sorted(one.removeprefix(group) for one in names if one.startswith(group))
+    labels = [one for one in blocks if one != LABEL]
+    if labels:
+        named = shlex.quote(f"{labels[0]}..{labels[-1]}" if labels[1:] else labels[0])
+        error.hint = f"it is a group of {len(labels)} blocks, and --block {named} names all of them"
     if not error.hint:
         shows = "list shows those there are" if names else "create makes the first one"
         error.add_note(f"dosimeter budget {shows}")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,13 +16,17 @@ from dosimeter.cli.outcome import print_json
 from dosimeter.cli.pages import Out
 
 if TYPE_CHECKING:
+    from dosimeter.ledger import Statement
     from dosimeter.ledger.usage import Use
 
 _NOTE = (
     "Epsilon and what is used up are what these spends would come to without all others, in the "
-    "budget where that is most. Shares nearly add up, epsilons do not."
+    "budget where that is most: shares nearly add up, epsilons do not. A spend in several blocks "
+    "is one spend; steps are the steps or queries that it paid for. A refusal is noted in the "
+    "block that refused it."
 )
-_COLUMNS = ("budgets", "spends", "runs", "refused", "first", "last", "epsilon", "used up")
+_COLUMNS = ("used up", "epsilon", "spends", "steps", "refused", "budgets", "last", "first")
+_TEXTS = ("budgets", "last", "first")
 
 
 def usage(
@@ -28,7 +34,9 @@ def usage(
         list[str],
         typer.Argument(help="Budgets, or groups of blocks.", autocompletion=complete_budgets),
     ],
-    by: Annotated[str, typer.Option(metavar="WORD", help="person, purpose or budget.")] = "person",
+    by: Annotated[
+        str, typer.Option(metavar="WORDS", help="person, purpose or budget; or person,purpose.")
+    ] = "person",
     block: Block = None,
     out: Out = None,
     db: Db = DEFAULT_DB,
@@ -42,34 +50,85 @@ def usage(
     \b
     Example:
       dosimeter budget usage patients --by purpose
-      dosimeter budget usage patients clicks --out usage.html
+      dosimeter budget usage visits --by person,purpose --out usage.html
     """
-    from dosimeter.cli import pages, tables
-    from dosimeter.ledger.usage import usage as used
+    from dosimeter.cli import pages
+    from dosimeter.ledger.usage import used, words
 
     pages.require_known(out)
+    asked = words(by)
     with opened(db) as ledger:
         chosen = [one for name in names for one in members(ledger, name, block)]
-        found = used([ledger[name] for name in chosen], by)
+        standing = [ledger[name].statement() for name in chosen]
+        journals = [ledger[one.name].history(one.entries) for one in standing]
+    found, whole = used(journals, asked), used(journals, ())
     if as_json:
-        print_json([{**asdict(use), "budgets": sorted(use.budgets)} for use in found])
+        print_json(
+            [{"who": use.who, **asdict(use), "budgets": sorted(use.budgets)} for use in found]
+        )
         return
-    head, rows = (by, *_COLUMNS), [_row(use) for use in found]
-    title = f"{', '.join(names)}: use by {by}, each as if alone"
+    title = f"{', '.join(names)}: use by {' and '.join(asked)}, each as if alone"
+    terms, head = _terms(standing), [*asked, *_COLUMNS]
+    rows = [_row(use, use.names, chosen) for use in found]
+    total = [_row(use, ("total", *[""] * (len(asked) - 1)), chosen) for use in whole]
     if out is None:
-        # A terminal is narrow, and names must not draw on it.
-        right = {*_COLUMNS} - {"last"}
-        short = [(tables.plain(row[0]), *row[1:5], row[6][:10], *row[7:]) for row in rows]
-        tables.print_table(title, (*head[:5], *head[6:]), short, right=right)
+        _print(f"{title}\n{terms}", head, rows + total[: len(rows) - 1], alone=len(chosen) == 1)
+        return
+    if out.suffix.lower() == ".csv":
+        plain = [_plain(use, chosen) for use in found]
+        pages.write_csv(out, [*asked, "share", *_COLUMNS[1:]], plain)
     else:
-        pages.write(out, title, _NOTE, head, rows)
-        typer.echo(f"{len(rows)} rows are in {out}")
+        right = [name for name in _COLUMNS if name not in _TEXTS]
+        pages.write_page(out, title, [terms, _NOTE], pages.Table(head, rows, right, total))
+    typer.echo(f"{len(found)} rows are in {out}")
 
 
-def _row(use: Use) -> tuple[str, ...]:
-    from dosimeter.accounting.burned import share_words
-    from dosimeter.rounding import at_most
+def _print(title: str, head: list[str], rows: list[list[str]], *, alone: bool) -> None:
+    """On a terminal, which is narrow, and on which names must not draw."""
+    from dosimeter.cli import tables
 
-    times = (time[:16].replace("T", " ") for time in (use.first, use.last))
-    counts = (f"{n:,}" for n in (len(use.budgets), use.spends, use.runs, use.refused))
-    return (use.who or "-", *counts, *times, at_most(use.epsilon), share_words(use.share))
+    left_out = ("first", "budgets" if alone else "last")
+    kept = [place for place, name in enumerate(head) if name not in left_out]
+    day = head.index("last")
+    short = [
+        [cell[:10] if place == day else cell for place, cell in enumerate(row)] for row in rows
+    ]
+    tables.print_table(
+        title,
+        [head[place] for place in kept],
+        [[tables.plain(row[place]) for place in kept] for row in short],
+        right={*_COLUMNS} - {*_TEXTS},
+    )
+
+
+def _terms(standing: Sequence[Statement]) -> str:
+    """Which budgets these are, and their limits."""
+    from dosimeter.ledger.blocks import spans
+    from dosimeter.rounding import exact
+
+    names = [one.name for one in standing]
+    what = f"{len(names):,} budgets: {spans(names, names)}" if names[1:] else names[0]
+    limits = sorted({one.limit for one in standing})
+    said = ["no limit" if one == math.inf else f"epsilon {exact(one)}" for one in limits]
+    limit = said[0] if len(said) == 1 else f"{said[0]} to {said[-1]}"
+    deltas = ", ".join(exact(delta) for delta in sorted({one.delta for one in standing}))
+    of = "limit of each" if names[1:] else "limit"
+    return f"{what}; {of}: {limit} at delta {deltas}"
+
+
+def _row(use: Use, names: Sequence[str], among: Sequence[str]) -> list[str]:
+    from dosimeter.ledger.blocks import spans
+    from dosimeter.rounding import at_most, share_words
+
+    times = (time[:16].replace("T", " ") for time in (use.last, use.first))
+    counts = (f"{n:,}" for n in (use.spends, use.steps, use.refused))
+    figures = (share_words(use.share), at_most(use.epsilon))
+    return [*names, *figures, *counts, spans(use.budgets, among), *times]
+
+
+def _plain(use: Use, among: Sequence[str]) -> list[object]:
+    """The same for programs: numbers as numbers."""
+    from dosimeter.ledger.blocks import spans
+
+    counts = (use.share, use.epsilon, use.spends, use.steps, use.refused)
+    return [*use.names, *counts, spans(use.budgets, among), use.last, use.first]

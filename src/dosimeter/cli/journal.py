@@ -7,27 +7,27 @@ import json
 import re
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dosimeter.cli.budget import Block, Json, Name
-from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
-from dosimeter.cli.outcome import ExitCode, print_json
+from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
+from dosimeter.cli.outcome import print_json
 from dosimeter.cli.pages import Out
 from dosimeter.cli.waiting import waiting
-from dosimeter.files import replaced
 
 if TYPE_CHECKING:
-    from dosimeter.ledger import Ledger, Verification
-    from dosimeter.ledger.anchors import AnchorLog, Kept
+    from dosimeter.cli.tables import Line
+    from dosimeter.ledger.activity import Activity
 
 _NOTE = (
-    "Spends by one person for one purpose are one line, which unfolds into its entries. Times are "
-    "in UTC, by the clients' clocks; epsilon is what was spent in the budget after the last entry."
+    "Spends by one person for one purpose are one line, also in several blocks, and so is whatever "
+    "one request did in them; a line of several entries unfolds. Times are in UTC, by the clients' "
+    "clocks. Epsilon is what was spent after the last entry, in the block where that is most."
 )
+_COLUMNS = ("kind", "actor", "purpose", "cost", "count", "epsilon", "budget", "entry", "time")
 
 
 def history(
@@ -38,9 +38,7 @@ def history(
             metavar="COUNT", min=1, max=1_000_000, help="How many lines; 20, or all in FILE."
         ),
     ] = None,
-    each: Annotated[
-        bool, typer.Option("--each", help="Every entry, also those of one run, in a line.")
-    ] = False,
+    each: Annotated[bool, typer.Option("--each", help="Every entry in a line of its own.")] = False,
     block: Block = None,
     out: Out = None,
     db: Db = DEFAULT_DB,
@@ -48,8 +46,8 @@ def history(
 ) -> None:
     """Show the last lines of a journal, or those of a group.
 
-    Spends by one person for one purpose, such as the steps of a training run, are one line, which
-    an .html page unfolds. A .csv, --json and --each have a line for each entry.
+    Spends by one person for one purpose, such as the steps of a training run, are one line, also
+    in several blocks; an .html page unfolds it. Every entry is in a .csv, in JSON and with --each.
 
     \b
     Example:
@@ -67,7 +65,7 @@ def history(
         found = [
             entry
             for budget in budgets
-            for entry in budget.history(budget.statement().entries if whole else last)
+            for entry in budget.history(last if as_json else budget.statement().entries)
         ]
     if len(budgets) > 1:
         found.sort(key=lambda entry: (entry.time, entry.budget, entry.sequence))
@@ -75,198 +73,40 @@ def history(
         plain = [{**e._asdict(), "cost": json.loads(e.cost or "null")} for e in found[-last:]]
         print_json(plain)
         return
-    lines = (activities(found) if whole else [Activity([entry]) for entry in found])[-last:]
-    rows, several = [tables.entry_row(line) for line in lines], len(budgets) > 1
+    lines = activities(found) if whole else [Activity([entry]) for entry in found]
+    names = [budget.name for budget in budgets]
+    rows = [tables.entry_row(line, names) for line in lines[-last:]]
     if out is None:
-        tables.print_entries(rows, named=several)
+        tables.print_entries(rows, named=len(budgets) > 1)
+        if len(lines) > last:
+            cut = len(lines) - last
+            many = "1 earlier line" if cut == 1 else f"{cut:,} earlier lines"
+            typer.echo(f"{many}; --last {len(lines)} shows all", err=True)
         return
-    within = [[tables.entry_row(Activity([entry])) for entry in line.entries] for line in lines]
-    pages.write(out, f"{name}: journal", _NOTE, ("budget", *tables.ENTRY), rows, within)
+    within = [[Activity([entry]) for entry in line.entries] for line in lines[-last:]]
+    if out.suffix.lower() == ".csv":
+        pages.write_csv(out, _COLUMNS, [_plain(one) for parts in within for one in parts])
+    else:
+        unfolded = [[_cells(tables.entry_row(one, names)) for one in parts] for parts in within]
+        page = pages.Table(_COLUMNS, [_cells(row) for row in rows], ("count", "epsilon", "entry"))
+        pages.write_page(out, f"{name}: journal", [_NOTE], page, unfolded)
     typer.echo(f"{len(rows)} lines about {sum(map(len, within))} entries are in {out}")
 
 
-def verify(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(help="Budgets or groups; all by default.", autocompletion=complete_budgets),
-    ] = None,
-    receipt: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Receipts that spend --json printed; all must be there."),
-    ] = None,
-    head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="A head that show printed; must be there.")
-    ] = None,
-    anchor: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Anchors; the journals must hold all they name."),
-    ] = None,
-    public_key: Annotated[
-        str | None,
-        typer.Option(metavar="HEX", help="Who must have signed the anchors or receipts."),
-    ] = None,
-    remember: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Go on from what this file remembers, and remember there what was verified.",
-        ),
-    ] = None,
-    db: Db = DEFAULT_DB,
-    as_json: Json = False,
-) -> None:
-    """Replay journals and name the first entry that does not fit.
-
-    \b
-    Example:
-      dosimeter budget verify
-      dosimeter budget verify patients --remember audited.json
-    """
-    receipts = [] if receipt is None else _receipts(receipt, public_key)
-    anchors = None if anchor is None else _anchors(anchor, public_key)
-    if head is not None and len(names or []) != 1:
-        raise ValueError(f"--head must come with the name of its budget, got {names or 'none'}")
-    remembered = _remembered(remember)
-    found = []
-    with opened(db) as ledger:
-        gone = set() if anchors is None else {*anchors.heads} - {*ledger}
-        named = [
-            one
-            for name in names or ()
-            for one in ([name] if name in gone else members(ledger, name))
-        ] or sorted({one.budget for one in receipts})
-        if anchors is not None and not named:
-            named = sorted({*ledger, *anchors.heads})
-        for name in named or ledger:
-            if name in gone:
-                checked = _gone(name)
-            else:
-                checked = _verified(ledger, name, head, remembered.get(name, ""), anchors)
-            for kept in receipts:
-                if checked.ok and kept.budget == name and not _held(ledger, kept):
-                    wrong = "it is not the one that the receipt is for"
-                    checked = replace(checked, problem=wrong, sequence=kept.sequence)
-            found.append(checked)
-            if not as_json:
-                typer.echo(str(checked), err=not checked.ok)
-    if as_json:
-        print_json([{**asdict(one), "ok": one.ok, "memory": None} for one in found])
-    if remember is not None:
-        remembered |= {one.budget: one.memory for one in found if one.ok}
-        replaced(remember, lambda part: part.write_text(json.dumps(remembered), encoding="ascii"))
-    if not all(one.ok for one in found):
-        raise typer.Exit(ExitCode.DOES_NOT_VERIFY)
+def _cells(row: Line) -> list[str]:
+    """A line of the journal as a page has it: what it is about first, when last."""
+    return [row.kind, row.actor, row.purpose, row.cost, row.count, row.epsilon,
+            row.where, row.entry, row.time]  # fmt: skip
 
 
-def _verified(
-    ledger: Ledger, name: str, head: str | None, since: str, anchors: AnchorLog | None
-) -> Verification:
-    with waiting(f"replaying {name!r}") as tell:
-        return ledger.verify(
-            name,
-            head=head,
-            since=since,
-            anchors=anchors,
-            progress=lambda done, of: tell(f"{done:,} of {of:,} entries", done / of),
-        )
+def _plain(one: Activity) -> list[object]:
+    """The same of one entry for programs, numbers as numbers."""
+    from dosimeter.cli.costs import in_words
 
-
-def _receipts(file: Path, key: str | None) -> list[Kept]:
-    """What the receipts in a file are for; each must be signed by the key, if one is named."""
-    from dosimeter.ledger.anchors import Kept, require_signed
-
-    try:
-        printed = [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
-        read = [one for made in printed for one in (made if isinstance(made, list) else [made])]
-        found = [
-            Kept(
-                str(one["budget"]),
-                int(one["sequence"]),
-                str(one["hash"]),
-                str(one.get("signature", "")),
-            )
-            for one in read
-        ]
-    except (AttributeError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{file} must hold receipts as dosimeter budget spend --json prints them: {error}"
-        ) from None
-    if key is not None:
-        for kept in found:
-            require_signed(kept, key)
-    return found
-
-
-def _anchors(file: Path, key: str | None) -> AnchorLog:
-    from dosimeter.ledger.anchors import AnchorLog
-
-    return AnchorLog.read(file, key=key)
-
-
-def _held(ledger: Ledger, kept: Kept) -> bool:
-    return ledger[kept.budget].holds(kept.sequence, kept.hash)
-
-
-def _gone(name: str) -> Verification:
-    from dosimeter.ledger import Verification
-
-    return Verification(
-        budget=name,
-        entries=0,
-        epsilon=float("inf"),
-        head="",
-        sequence=0,
-        problem="it was anchored, and the budget is gone or cannot be seen",
-    )
-
-
-def anchor(
-    file: Annotated[Path, typer.Argument(help="Anchors so far, or a new file.")],
-    signing_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Key that signs, made with the first anchor; a service has its own.",
-        ),
-    ] = None,
-    db: Db = DEFAULT_DB,
-    as_json: Json = False,
-) -> None:
-    """Sign where journals end, in a file for others to keep.
-
-    Only those that moved since its last line are added. verify --anchor FILE then finds a journal
-    that was rewritten or rolled back, whoever did it.
-
-    \b
-    Example:
-      dosimeter budget anchor anchors.jsonl --signing-key office.key
-    """
-    with opened(db) as ledger:
-        made = ledger.anchor(file, signing_key=signing_key)
-    if as_json:
-        print_json([json.loads(one.line()) for one in made])
-        return
-    for one in made:
-        typer.echo(f"anchor {one.number}: {len(one.heads)} journals, hash {one.hash}")
-        typer.echo(f"signed by key {one.key}")
-    if not made:
-        typer.echo("nothing moved since the last anchor")
-
-
-def _remembered(file: Path | None) -> dict[str, str]:
-    """What earlier verifications came to, by the name of the budget."""
-    if file is None or not file.exists():
-        return {}
-    try:
-        values = json.loads(file.read_text())
-        if not isinstance(values, dict):
-            raise ValueError("no names in it")
-    except ValueError as error:
-        raise ValueError(
-            f"{file} must be what dosimeter budget verify --remember wrote: {error}; remove it to "
-            "verify whole journals"
-        ) from None
-    return {str(name): str(memory) for name, memory in values.items()}
+    entry = one.first
+    cost = in_words(json.loads(entry.cost)) if entry.cost else ""
+    return [entry.kind, entry.actor, entry.purpose, cost, entry.count, entry.epsilon,
+            entry.budget, entry.sequence, entry.time]  # fmt: skip
 
 
 def identity(db: Db = DEFAULT_DB) -> None:
@@ -309,7 +149,13 @@ def export(
         names = members(ledger, name, block)
         to = None if move is None else _identity_of(move)
         # A file that is there is never overwritten, and is made before a budget is closed.
-        file = output.open("x", encoding="ascii", newline="\n") if output else None
+        try:
+            file = output.open("x", encoding="ascii", newline="\n") if output else None
+        except FileExistsError:
+            raise ValueError(
+                f"--output must be a new file, got {str(output)!r}, which is there; name another, "
+                "or remove it first: an export never writes over a file"
+            ) from None
         with file or nullcontext(sys.stdout) as target:
             for one in names:
                 for line in ledger.export(one, to=to):

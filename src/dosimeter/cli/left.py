@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dosimeter.cli.budget import Block, Json, Name
+from dosimeter.cli.costs import given_cost, is_cost_given
 from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
 from dosimeter.cli.outcome import ExitCode, print_json
 from dosimeter.cli.plan import Noise, SampleRate, Steps
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def plan(
+    context: typer.Context,
     name: Name,
     noise_multiplier: Noise = None,
     steps: Steps = None,
@@ -28,27 +30,34 @@ def plan(
     db: Db = DEFAULT_DB,
     as_json: Json = False,
 ) -> None:
-    """Count the steps that are left, or find their noise.
+    """Count the steps or queries that are left, or find their noise.
 
     Nothing is spent, and others may spend before you do. What fits into all blocks of a group is
-    what fits into the one that has least left.
+    what fits into the one that has least left. Any cost is counted that `spend` takes.
 
     \b
     Example:
       dosimeter budget plan patients --sample-rate 0.01 --noise-multiplier 1
+      dosimeter budget plan patients --zcdp 0.005
       dosimeter budget plan visits --block 2026-01..2026-06 --steps 10
     """
     from dosimeter.accounting.calibrate import mechanism
     from dosimeter.cli.waiting import spinning
 
-    if (noise_multiplier is None) == (steps is None):
-        got = "neither" if steps is None else "both"
-        raise ValueError(f"plan must be given one of --noise-multiplier and --steps, got {got}")
-    cost = None if noise_multiplier is None else mechanism(sample_rate, noise_multiplier)
+    given = is_cost_given(context)
+    cost = given_cost(context) if given else None
+    ways = [noise_multiplier is not None, steps is not None, cost is not None]
+    if sum(ways) != 1:
+        raise ValueError(
+            "plan must be given one of --noise-multiplier, --steps and a cost such as --gaussian, "
+            f"got {sum(ways)} of them"
+        )
+    if noise_multiplier is not None:
+        cost = mechanism(sample_rate, noise_multiplier)
     word, wanted = ("steps", 1) if steps is None else ("noise_multiplier", steps)
     with opened(db) as ledger, spinning("asking"):
         budgets = [ledger[one] for one in members(ledger, name, block)]
-        noises = [_least(budget, sample_rate, wanted) for budget in budgets]
+        noises = [] if given else [_least(budget, sample_rate, wanted) for budget in budgets]
         found = noises if cost is None else [budget.affordable(cost) for budget in budgets]
         used = [_used(budget) for budget in budgets]
     if as_json:
@@ -56,10 +65,17 @@ def plan(
     else:
         _print([b.name for b in budgets], used, found, f"{cost}" if cost else f"{steps:,} steps")
     if math.inf in noises or 0 in found:
-        fits = "at no noise" if math.inf in noises else f"at noise {exact(max(noises))}"
-        many = "one step fits" if wanted == 1 else f"{wanted:,} steps fit"
-        typer.echo(f"not enough is left; {many} {fits}", err=True)
+        typer.echo(f"not enough is left{_fitting(noises, wanted)}", err=True)
         raise typer.Exit(ExitCode.REFUSED)
+
+
+def _fitting(noises: Sequence[float], wanted: int) -> str:
+    """What would fit, where steps or noise were asked for."""
+    if not noises:
+        return " for one of them"
+    fits = "at no noise" if math.inf in noises else f"at noise {exact(max(noises))}"
+    many = "one step fits" if wanted == 1 else f"{wanted:,} steps fit"
+    return f"; {many} {fits}"
 
 
 def _least(budget: Budget, sample_rate: float, steps: int) -> float:
@@ -71,7 +87,7 @@ def _least(budget: Budget, sample_rate: float, steps: int) -> float:
 
 
 def _used(budget: Budget) -> str:
-    from dosimeter.accounting.burned import share_words
+    from dosimeter.rounding import share_words
 
     return "no limit" if budget.limit == math.inf else share_words(budget.spent_share)
 

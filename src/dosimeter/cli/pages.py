@@ -6,7 +6,8 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from dosimeter.files import replaced
 
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a .csv or an .html page.")]
 Row = Sequence[str]
+_LONG = 24
+"""A cell with more letters may be broken into lines."""
 
 
 def require_known(out: Path | None) -> None:
@@ -24,66 +27,76 @@ def require_known(out: Path | None) -> None:
         raise ValueError(f"--out must end in .csv or .html, got {str(out)!r}")
 
 
-def write(
-    out: Path,
-    title: str,
-    note: str,
-    head: Row,
-    rows: Sequence[Row],
-    within: Sequence[Sequence[Row]] = (),
+def write_csv(out: Path, head: Row, rows: Iterable[Sequence[object]]) -> None:
+    """Writes a table for programs, all of it or nothing."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    replaced(out, lambda part: part.write_text(text.getvalue(), encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page; on a phone, each of its rows is a block of lines.
+
+    Attributes:
+        head: The names of the columns.
+        rows: What it shows.
+        right: The columns of numbers.
+        total: Rows about all of them.
+    """
+
+    head: Row
+    rows: Sequence[Row]
+    right: Collection[str] = ()
+    total: Sequence[Row] = ()
+
+    def html(self, within: Sequence[Sequence[Row]] = ()) -> str:
+        """The table, with the rows that each of its own stands for to be unfolded."""
+        heads = "".join(f"<th{self._side(name)}>{html.escape(name)}</th>" for name in self.head)
+        parts = within or [()] * len(self.rows)
+        body = "".join(
+            self._cells(row) + self._folded(inner)
+            for row, inner in zip(self.rows, parts, strict=True)
+        )
+        body += "".join(self._cells(row, "total") for row in self.total)
+        return f'<table class="rows"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+
+    def _side(self, name: str, cell: str = "") -> str:
+        long = " long" if len(cell) > _LONG else ""
+        return "" if name in self.right else f' class="words{long}"'
+
+    def _cells(self, row: Row, kind: str = "") -> str:
+        cells = "".join(
+            f'<td{self._side(name, cell)} data-is="{html.escape(name)}">{html.escape(cell)}</td>'
+            for name, cell in zip(self.head, row, strict=True)
+        )
+        return f"<tr{f' class={kind!r}' if kind else ''}>{cells}</tr>\n"
+
+    def _folded(self, parts: Sequence[Row]) -> str:
+        """A row that unfolds into the rows that the one above it stands for."""
+        if len(parts) < 2:
+            return ""
+        inner = Table(self.head, parts, self.right).html()
+        return (
+            f'<tr class="fold"><td colspan="{len(self.head)}"><details><summary>'
+            f"{len(parts):,} entries</summary>{inner}</details></td></tr>\n"
+        )
+
+
+def write_page(
+    out: Path, title: str, notes: Iterable[str], table: Table, within: Sequence[Sequence[Row]] = ()
 ) -> None:
-    """Writes a table, all of it or nothing.
+    """Writes a page for people, all of it or nothing.
 
     Args:
-        out: A file whose name ends in .csv or .html.
-        title: What the page is headed by.
-        note: What is said above its table.
-        head: The names of the columns.
-        rows: What the page shows.
-        within: For each of them the rows that it stands for, to be unfolded; a .csv has these.
+        out: The page; it needs no other file and no network.
+        title: What it is headed by.
+        notes: What is said above its table.
+        table: What it shows.
+        within: For each row those that it stands for, to be unfolded.
     """
-    if out.suffix.lower() == ".csv":
-        text = io.StringIO()
-        each = [row for parts in within for row in parts] if within else rows
-        csv.writer(text, lineterminator="\n").writerows([head, *each])
-        made = text.getvalue()
-    else:
-        made = _page(title, note, head, rows, within or [()] * len(rows))
+    from dosimeter.report.page import framed
+
+    said = "".join(f'<p class="quiet">{html.escape(note)}</p>' for note in notes)
+    made = framed(title, said, f'<div class="wide flush" tabindex="0">{table.html(within)}</div>')
     replaced(out, lambda part: part.write_text(made, encoding="utf-8"))
-
-
-def _page(
-    title: str, note: str, head: Row, rows: Sequence[Row], within: Iterable[Sequence[Row]]
-) -> str:
-    from importlib import resources
-
-    style = resources.files("dosimeter.report").joinpath("page.css").read_text(encoding="utf-8")
-    heads = "".join(f"<th>{html.escape(word)}</th>" for word in head)
-    body = "".join(
-        _cells(row) + _folded(parts, heads) for row, parts in zip(rows, within, strict=True)
-    )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(title)}</title>\n<style>\n{style}</style></head>\n<body>\n"
-        f"<header><h1>{html.escape(title)}</h1></header>\n<main>"
-        f'<p class="quiet">{html.escape(note)}</p>'
-        f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div></main></body></html>\n"
-    )
-
-
-def _cells(row: Row) -> str:
-    return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
-
-
-def _folded(parts: Sequence[Row], heads: str) -> str:
-    """A row that unfolds into the rows that the one above it stands for."""
-    if len(parts) < 2:
-        return ""
-    inner = "".join(map(_cells, parts))
-    return (
-        f'<tr><td colspan="{len(parts[0])}" style="text-align:left"><details><summary>'
-        f"{len(parts):,} entries</summary><table><thead><tr>{heads}</tr></thead>"
-        f"<tbody>{inner}</tbody></table></details></td></tr>\n"
-    )

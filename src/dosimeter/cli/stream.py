@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli.budget import Actor, Json, Neighbouring, Purpose
+from dosimeter.cli.budget import Actor, Json, Neighbouring, Purpose, warn_of_nobody
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, opened
 from dosimeter.cli.outcome import EXIT_CODES, Command, print_json
@@ -36,7 +36,7 @@ Last = Annotated[
     int | None,
     typer.Option(metavar="COUNT", min=1, help="Only the last so many blocks; all by default."),
 ]
-Count = Annotated[int, typer.Option(metavar="COUNT", help="How many runs.")]
+Count = Annotated[int, typer.Option(metavar="COUNT", help="How many steps or queries.")]
 
 
 @app.command(cls=Command)
@@ -53,6 +53,9 @@ def create(
         typer.Option(metavar="COST", help="Declare a mechanism, as 'gaussian 20'; repeat."),
     ] = None,
     neighbours: Neighbouring = "add/remove one record",
+    exist_ok: Annotated[
+        bool, typer.Option("--exist-ok", help="Content if it is there, by the same rule and terms.")
+    ] = False,
     purpose: Purpose = "",
     actor: Actor = "",
     db: Db = DEFAULT_DB,
@@ -66,7 +69,7 @@ def create(
     """
     from dosimeter.neighbours import Neighbours
 
-    options: dict[str, Any] = {"purpose": purpose, "actor": actor}
+    options: dict[str, Any] = {"purpose": purpose, "actor": actor, "exist_ok": exist_ok}
     options["neighbours"] = Neighbours.named(neighbours)
     if menu:
         options["menu"] = menu_from(menu, neighbours)
@@ -160,8 +163,9 @@ def spend(
     with opened(db) as ledger:
         note = {"purpose": purpose, "actor": actor}
         receipts = ledger.stream(name).spend(cost, count, last=last, key=key, **note)
+    warn_of_nobody(actor, db)
     if as_json:
-        print_json([{**one._asdict(), "cost": str(one.cost)} for one in receipts.values()])
+        print_json([{**one._asdict(), "cost": repr(one.cost)} for one in receipts.values()])
         return
     for receipt in receipts.values():
         tables.print_receipt(receipt)

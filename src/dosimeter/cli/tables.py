@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -54,8 +54,8 @@ def print_budgets(statements: list[Statement]) -> None:
 
 def print_statement(one: Statement, guarantee: str, share: float) -> None:
     """Everything about one budget but its journal; the bar shows the share that is used up."""
-    from dosimeter.accounting.burned import share_words
     from dosimeter.ledger.receipts import shown
+    from dosimeter.rounding import share_words
 
     lines = [("budget", shown(one.name)), ("kind", one.kind + (", closed" if one.closed else ""))]
     if one.limit < math.inf:
@@ -77,7 +77,7 @@ def print_receipt(receipt: Receipt) -> None:
     """One line for a spend."""
     from dosimeter.ledger.receipts import shown
 
-    again = " (recorded before, nothing spent now)" if receipt.replayed else ""
+    again = " then (recorded before, nothing spent now)" if receipt.replayed else ""
     line = (
         f"{shown(receipt.budget)}: entry {receipt.sequence}, {receipt.count:,} x {receipt.cost}, "
         f"epsilon {at_most(receipt.epsilon)}{again}"
@@ -85,46 +85,109 @@ def print_receipt(receipt: Receipt) -> None:
     typer.echo(_printable(line))
 
 
-ENTRY = ("entry", "time", "kind", "count", "cost", "epsilon", "actor", "purpose")
-"""What a line about entries says, after the name of the budget where there are several."""
+class Line(NamedTuple):
+    """What is said of entries that belong together, each in a cell.
+
+    Attributes:
+        where: The budget, or the blocks.
+        entry: Their places in its journal; empty if they differ from block to block.
+        time: When the first was made.
+        kind: What they record.
+        count: How many steps or queries; empty where none.
+        cost: What one of them costs.
+        epsilon: What was spent after them.
+        actor: Who.
+        purpose: What for.
+    """
+
+    where: str
+    entry: str
+    time: str
+    kind: str
+    count: str  # type: ignore[assignment]  # no one counts the cells
+    cost: str
+    epsilon: str
+    actor: str
+    purpose: str
+
+    @property
+    def what(self) -> str:
+        """Kind, count and cost in one."""
+        kind = {"spend": "", "refuse": "refused"}.get(self.kind, self.kind)
+        many = f"{self.count} x" if self.count not in ("", "1") else ""
+        return " ".join(word for word in (kind, many, self.cost) if word)
 
 
-def print_entries(rows: Iterable[Sequence[str]], *, named: bool) -> None:
-    """A line for each row of `entry_row`, with the label of its block if asked."""
+def print_entries(lines: Sequence[Line], *, named: bool) -> None:
+    """A line for each, with its blocks if asked, else with its place in the journal."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("block", *ENTRY)[not named :]:
-        right = column in ("entry", "count", "epsilon")
-        table.add_column(
-            column,
-            justify="right" if right else "left",
-            overflow="fold",
-            no_wrap=right or column in ("time", "kind"),
-        )
+    cells = [
+        (one.where if named else one.entry, one.time, one.what, one.epsilon, one.actor, one.purpose)
+        for one in lines
+    ]
+    rows = [[_printable(cell)[:200] for cell in row] for row in cells]
+    heads = ("blocks" if named else "entry", "time", "what", "epsilon", "actor", "purpose")
+    widths = _fitting([heads, *rows])
+    for head, width in zip(heads, widths, strict=True):
+        right = head in ("entry", "epsilon")
+        table.add_column(head, justify="right" if right else "left", overflow="fold", width=width)
     for row in rows:
-        cells = (row[0].rpartition("/")[2], *row[1:])[not named :]
-        table.add_row(*(_text(cell[:200]) for cell in cells))
+        row[1] = row[1][: widths[1]]  # the day, if there is no room for the time
+        table.add_row(*map(_text, row))
     _print(table)
 
 
-def entry_row(activity: Activity) -> tuple[str, ...]:
-    """What is said of entries that belong together: where, which, when, and what they came to."""
-    from dosimeter.ledger.receipts import shown
+def _fitting(rows: Sequence[Sequence[str]]) -> list[int]:
+    """How wide the columns of entries are where there is little room: words stay whole."""
+    from rich.console import Console
 
-    first, last, costs = activity.first, activity.last, activity.costs
-    words = in_words(json.loads(costs[0])) if costs else ""
-    return (
-        shown(first.budget),
-        str(first.sequence) + (f"-{last.sequence}" if last is not first else ""),
-        first.time[:16].replace("T", " "),
-        str(first.kind),
-        f"{activity.runs:,}" if first.count else "",
-        words + (f" and {len(costs) - 1} more" if len(costs) > 1 else ""),
-        at_most(last.epsilon, padded=True),
-        first.actor,
-        first.purpose,
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    room = Console().width - 2 * (len(widths) - 1)
+    words = [
+        max(len(word) for cell in column for word in cell.split() or [""]) for column in columns
+    ]
+    _, time, what, _, actor, purpose = range(len(widths))
+    for place, least in ((purpose, 20), (what, words[what]), (time, 10), (actor, 8), (purpose, 8)):
+        over = sum(widths) - room
+        if over > 0:
+            narrow = widths[place] - over if place != time else least
+            widths[place] = max(narrow, min(least, widths[place]))
+    return widths
+
+
+def entry_row(activity: Activity, among: Iterable[str]) -> Line:
+    """What is said of entries that belong together.
+
+    Args:
+        activity: Them.
+        among: All budgets that are looked at.
+    """
+    from dosimeter.ledger.blocks import spans
+    from dosimeter.ledger.receipts import shown
+    from dosimeter.ledger.usage import UNKNOWN
+
+    first, budgets = activity.first, activity.budgets
+    costs = list(dict.fromkeys(in_words(json.loads(cost)) for cost in activity.costs))
+    places = {_places([e.sequence for e in activity.entries if e.budget == b]) for b in budgets}
+    return Line(
+        where=shown(budgets[0]) if len({*among}) == 1 else spans(budgets, among),
+        entry=places.pop() if len(places) == 1 else "",
+        time=first.time[:16].replace("T", " "),
+        kind=str(first.kind),
+        count=f"{activity.steps:,}" if first.count else "",
+        cost=costs[0] + (f" and {len(costs) - 1} more" if len(costs) > 1 else "") if costs else "",
+        epsilon=at_most(activity.epsilon, padded=True),
+        actor=first.actor or UNKNOWN,
+        purpose=first.purpose,
     )
+
+
+def _places(sequences: Sequence[int]) -> str:
+    first, last = sequences[0], sequences[-1]
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def print_rules(

@@ -22,7 +22,7 @@ from dosimeter.decisions.settings import StepSettings
 from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.notebook import card, curve
 from dosimeter.rdp import Gaussian
-from dosimeter.rounding import at_most
+from dosimeter.rounding import at_most, share_words
 
 _VERSION = 1
 
@@ -43,6 +43,8 @@ class Epoch:
         seconds: How long it took.
         learning_rate: What a rule had made of it by its end; None where none sets it.
         evidence: What that rule has seen, step by step.
+        spent_share: The share of the gate's limit used up by its end, by the gate's own measure,
+            which goes on rising where epsilon already reads the limit; None without a limit.
     """
 
     epoch: int
@@ -56,6 +58,7 @@ class Epoch:
     seconds: float
     learning_rate: float | None = None
     evidence: tuple[float, ...] = ()
+    spent_share: float | None = None
 
 
 @dataclass
@@ -91,6 +94,11 @@ class History:
         return self.epochs[-1].epsilon if self.epochs else 0.0
 
     @property
+    def spent_share(self) -> float | None:
+        """The share of the gate's limit used up by then; None without a limit."""
+        return self.epochs[-1].spent_share if self.epochs else None
+
+    @property
     def accuracy(self) -> float | None:
         """Accuracy on public data after the last epoch."""
         return self.epochs[-1].accuracy if self.epochs else None
@@ -115,8 +123,11 @@ class History:
         return f"History({', '.join(self._lines())})"
 
     def _repr_html_(self) -> str:
-        chart = curve([epoch.epsilon for epoch in self.epochs])
-        below = "<div style='opacity:.8'>epsilon by epoch</div>" if chart else ""
+        shares = [epoch.spent_share for epoch in self.epochs if epoch.spent_share is not None]
+        known = len(shares) == len(self.epochs)
+        chart = curve(shares if known else [epoch.epsilon for epoch in self.epochs])
+        what = "used up" if known else "epsilon"
+        below = f"<div style='opacity:.8'>{what} by epoch</div>" if chart else ""
         return card("training run", self._lines()) + chart + below
 
     def _lines(self) -> list[str]:
@@ -126,6 +137,8 @@ class History:
             f"{self.steps:,} steps on {self.records:,} records",
             f"epsilon {at_most(self.epsilon)}",
         ]
+        if self.spent_share is not None:
+            lines.append(f"{share_words(self.spent_share)} of the budget used up")
         if self.accuracy is not None:
             lines.append(f"public accuracy {self.accuracy:.1%}")
         return [*lines, f"ended because {self.ended}"] if self.ended else lines
@@ -237,6 +250,7 @@ def _epoch(values: Mapping[str, Any]) -> Epoch:
         "noise_multiplier": float(fields["noise_multiplier"]),
         "accuracy": float(accuracy) if known else None,
         "evidence": tuple(map(float, fields.get("evidence", ()))),
+        "spent_share": _share(fields.get("spent_share")),
     }
     return Epoch(signal=None if signal is None else _reading(signal), **fields)
 
@@ -256,6 +270,16 @@ def charged(value: Any) -> float:
     if epsilon < 0:
         raise ValueError(f"a negative epsilon, {epsilon!r}")
     return math.inf if math.isnan(epsilon) else epsilon
+
+
+def _share(value: Any) -> float | None:
+    """A share that a file tells of; what is not a number is all of it."""
+    if value is None:
+        return None
+    share = float(value)
+    if share < 0:
+        raise ValueError(f"a negative share, {share!r}")
+    return share if share <= 1 else 1.0
 
 
 def _whole(value: Any) -> int:

@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activities: a journal as people read it, with the thousand steps of a training run as one line.
 
-Nothing is left out: an activity has its entries, and each entry is in one activity.
+So are the entries of a group of blocks that one spend made, or one person for one purpose. Nothing
+is left out: an activity has its entries, and each entry is in one activity.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from dosimeter.ledger.records import Entry, Kind
 
 _SIGN = {Kind.COMMIT: 0, Kind.RELEASE: -1}
-"""How the runs of an entry count, where they do not simply count."""
+"""How the steps of an entry count, where they do not simply count."""
+_SPENDS = (Kind.SPEND, Kind.RESERVE, Kind.REFUSE)
 
 
 @dataclass
 class Activity:
-    """Entries that one person made in one budget for one purpose, the oldest first.
+    """Entries that one person made for one purpose, the oldest first.
 
     Attributes:
-        entries: Them; at least one.
+        entries: Them; at least one. They may be of several blocks.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -36,9 +39,22 @@ class Activity:
         return self.entries[-1]
 
     @property
-    def runs(self) -> int:
-        """How many runs of mechanisms these entries paid for; how many were refused."""
-        return sum(_SIGN.get(entry.kind, 1) * entry.count for entry in self.entries)
+    def budgets(self) -> list[str]:
+        """The budgets that they are of, each once."""
+        return list(dict.fromkeys(entry.budget for entry in self.entries))
+
+    @property
+    def steps(self) -> int:
+        """How many steps or queries were paid for, or refused, in the block with most of them."""
+        found: Counter[str] = Counter()
+        for entry in self.entries:
+            found[entry.budget] += _SIGN.get(entry.kind, 1) * entry.count
+        return max(found.values())
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon spent after the last entry, in the block where that is most."""
+        return max({entry.budget: entry.epsilon for entry in self.entries}.values())
 
     @property
     def costs(self) -> list[str]:
@@ -46,13 +62,19 @@ class Activity:
         return list(dict.fromkeys(entry.cost for entry in self.entries if entry.cost))
 
 
+def asked(entry: Entry) -> Hashable:
+    """What the entries that one request made in several budgets have in common."""
+    return entry.kind, entry.time, entry.actor, entry.purpose, entry.key
+
+
 def activities(entries: Iterable[Entry]) -> list[Activity]:
     """Entries put together, in the order in which what they belong to began.
 
-    Spends with a purpose belong together wherever they stand; so runs that took turns are a line
-    each. Without a purpose, only those in a row with the same cost do. Refusals are put together
-    like spends, apart from them; what ends a reservation stands with it; whatever opens, closes
-    or moves a budget stands alone.
+    Spends with a purpose belong together wherever they stand; so training runs that took turns are
+    a line each. Without a purpose, those in a row with the same cost do, and those of one request
+    in several blocks. Refusals are put together like spends, apart from them; what ends a
+    reservation stands with it; whatever opens, closes or moves a budget stands with what the same
+    request did in other blocks.
     """
     found: list[Activity] = []
     known: dict[Hashable, Activity] = {}
@@ -62,19 +84,24 @@ def activities(entries: Iterable[Entry]) -> list[Activity]:
         made = reserved.get((entry.budget, entry.reference or -1))
         if made is None:
             key = _key(entry)
-            if key not in known or not (entry.purpose or before[entry.budget] == key):
-                known[key] = Activity()
-                found.append(known[key])
-            made, before[entry.budget] = known[key], key
+            made = known.get(key)
+            if made is None or not _continues(entry, made, before.get(entry.budget) == key):
+                made = known[key] = Activity()
+                found.append(made)
+            before[entry.budget] = key
         made.entries.append(entry)
         if entry.kind is Kind.RESERVE:
             reserved[entry.budget, entry.sequence] = made
     return found
 
 
+def _continues(entry: Entry, made: Activity, in_a_row: bool) -> bool:
+    return bool(entry.purpose) or in_a_row or asked(made.last) == asked(entry)
+
+
 def _key(entry: Entry) -> Hashable:
     """What entries that belong together have in common."""
-    if entry.kind not in (Kind.SPEND, Kind.RESERVE, Kind.REFUSE):
-        return entry.budget, entry.sequence
+    if entry.kind not in _SPENDS:
+        return asked(entry)
     refused = entry.kind is Kind.REFUSE
-    return entry.budget, refused, entry.actor, entry.purpose or (None, entry.cost)
+    return refused, entry.actor, entry.purpose or (None, entry.cost)

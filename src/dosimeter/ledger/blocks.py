@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dosimeter.accounting import Gate, Guarantee
-from dosimeter.accounting.burned import share_words
 from dosimeter.ledger.errors import BudgetNotFound, suggesting
 from dosimeter.ledger.noted import Noted
 from dosimeter.ledger.rules import LABEL
 from dosimeter.notebook import card
-from dosimeter.rounding import at_most
+from dosimeter.rounding import at_most, share_words
 
 if TYPE_CHECKING:
     from dosimeter.ledger.budget import Budget
@@ -165,3 +164,28 @@ def named(names: Iterable[str], group: str, block: str | None) -> list[str]:
         with suggesting(dict.fromkeys([*groups, *names])):
             raise BudgetNotFound(group if block is None else f"{group}/{block}")
     return [f"{group}/{label}" for label in labels]
+
+
+def spans(names: Iterable[str], among: Iterable[str]) -> str:
+    """Budgets in few words, blocks in a row as `--block` takes them: "2026-01..2026-03, 2026-05".
+
+    Args:
+        names: The budgets.
+        among: All that are looked at; where they are blocks of one group, its name is left out.
+    """
+    order = {one: place for place, one in enumerate(sorted({*among}))}
+    groups = {one.rpartition("/")[0] for one in order}
+    found: list[list[str]] = []
+    for one in sorted({*names}):
+        group = one.rpartition("/")[0]
+        last = found[-1][-1] if found else ""
+        if group and last.rpartition("/")[0] == group and order[one] == order[last] + 1:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    alone = len(groups) == 1 and len(order) > 1
+    words = [part[0].rpartition("/")[2] if alone else part[0] for part in found]
+    return ", ".join(
+        first + (f"..{part[-1].rpartition('/')[2]}" if len(part) > 1 else "")
+        for first, part in zip(words, found, strict=True)
+    )

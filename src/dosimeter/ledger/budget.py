@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dosimeter import arguments
 from dosimeter.accounting import Account, Gate, Guarantee, Terms
-from dosimeter.accounting.burned import share_words, spent_share
+from dosimeter.accounting.burned import spent_share
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger import book, journal
 from dosimeter.ledger.accounts import read_position, stored_terms
@@ -27,7 +27,7 @@ from dosimeter.ledger.request import Request, request
 from dosimeter.ledger.reservation import Buffered, Reservation
 from dosimeter.notebook import card
 from dosimeter.rdp import Cost
-from dosimeter.rounding import at_most, exact
+from dosimeter.rounding import at_most, exact, share_words
 
 
 @dataclass(frozen=True, kw_only=True)

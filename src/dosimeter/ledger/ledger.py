@@ -212,6 +212,7 @@ class Ledger:
         approx_delta: float = 0.0,
         menu: Sequence[Cost] | Menu | None = None,
         neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+        exist_ok: bool = False,
         purpose: str = "",
         actor: str = "",
     ) -> Stream:
@@ -227,11 +228,14 @@ class Ledger:
             approx_delta: As `create` has it, for each block.
             menu: As `create` has it, for each block.
             neighbours: As `create` has it.
+            exist_ok: Whether the stream of that name by this very rule, on these very terms, will
+                do as it stands; without `since`, whatever day it began on.
             purpose: What for, in words.
             actor: Who, for the journal.
 
         Raises:
-            BudgetExists: There is a stream, or there are blocks, of this name.
+            BudgetExists: There is a stream, or there are blocks, of this name; with `exist_ok` by
+                another rule or on other terms.
         """
         terms = Terms.of_filter(
             epsilon,
@@ -242,9 +246,16 @@ class Ledger:
             neighbours=neighbours,
         )
         unit = Every.named(every)
+        first = since
         if unit is not Every.SHARD and since is None:
-            since = self._desk.clock().astimezone(UTC).date()
-        return streams.begin(self, name, Rule(unit, since), terms, purpose, actor)
+            first = self._desk.clock().astimezone(UTC).date()
+        try:
+            return streams.begin(self, name, Rule(unit, first), terms, purpose, actor)
+        except BudgetExists:
+            there = streams.standing(self, name, unit, since, terms) if exist_ok else None
+            if there is None:
+                raise
+            return there
 
     def stream(self, name: str) -> Stream:
         """The stream of that name.
@@ -449,9 +460,9 @@ class Ledger:
         account = Account.open(terms)
 
         def work(transaction: Transaction, kept: Kept) -> None:
+            time = book.utc(self._desk.clock)
             for name in names:
                 if not (exist_ok and book.stands(transaction, name, terms)):
-                    time = book.utc(self._desk.clock)
                     book.open_budget(transaction, name, account, time, *note)
 
         try:

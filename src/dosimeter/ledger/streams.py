@@ -34,6 +34,10 @@ ACTOR = "stream"
 """Who the journal says made a block: the rule did, whoever looked."""
 
 _ATTEMPTS = 5
+_WAY_OUT = (
+    "ledger.stream(name) is the stream that is there, exist_ok (--exist-ok) makes do with it if "
+    "its rule and terms are these; or choose another name"
+)
 
 
 class Stream:
@@ -176,8 +180,7 @@ def begin(ledger: Ledger, name: str, rule: Rule, terms: Terms, purpose: str, act
     identifier("name", f"{name}/{LABEL}")
     if name.endswith("/") or any(one.startswith(f"{name}/") for one in ledger):
         raise BudgetExists(
-            f"name must be new for a stream, got {name!r}, which has blocks; use the stream that "
-            "is there, or choose another name"
+            f"name must be new for a stream, got {name!r}, which has blocks; {_WAY_OUT}"
         )
     if rule.since is not None:
         rule.labels(max(rule.since, ledger._desk.clock().astimezone(UTC).date()))
@@ -193,7 +196,29 @@ def begin(ledger: Ledger, name: str, rule: Rule, terms: Terms, purpose: str, act
     try:
         ledger._desk.transact(work)
     except UniqueViolation:
-        raise BudgetExists(f"name must be new for a stream, got {name!r}") from None
+        raise BudgetExists(f"name must be new for a stream, got {name!r}; {_WAY_OUT}") from None
+    return Stream(ledger, name, rule)
+
+
+def standing(
+    ledger: Ledger, name: str, every: Every, since: date | None, terms: Terms
+) -> Stream | None:
+    """The stream of that name by this rule, on these terms; since any day, if none is said.
+
+    Raises:
+        BudgetExists: It is there by another rule, or on other terms.
+    """
+    try:
+        rule = find(ledger._desk, name)
+    except BudgetNotFound:
+        return None
+    with ledger._desk.store.reading() as transaction:
+        book.stands(transaction, f"{name}/{LABEL}", terms)
+    if rule.every is not every or since not in (None, rule.since):
+        raise BudgetExists(
+            f"name must be new, or that of a stream by the same rule, got {name!r}, a "
+            f"{rule.words()}; choose another name, or use it with ledger.stream(name)"
+        )
     return Stream(ledger, name, rule)
 
 

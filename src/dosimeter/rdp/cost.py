@@ -23,6 +23,7 @@ import numpy as np
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp.loss import Direction, Loss
 from dosimeter.rdp.orders import FloatArray, Orders, locked
+from dosimeter.rounding import in_six_digits
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -90,7 +91,14 @@ class Cost(ABC):
             raise TypeError(f"neighbours must be a dosimeter.Neighbours, got {self.neighbours!r}")
 
     def __repr__(self) -> str:
-        given = [f"{name}={value!r}" for name, value in self.arguments().items()]
+        return self._written({name: repr(value) for name, value in self.arguments().items()})
+
+    def __str__(self) -> str:
+        """As `repr`, for people: numbers in six digits at most, so that it costs no less."""
+        return self._written({name: figure(name, one) for name, one in self.arguments().items()})
+
+    def _written(self, arguments: dict[str, str]) -> str:
+        given = [f"{name}={words}" for name, words in arguments.items()]
         if self.neighbours is not Neighbours.ADD_REMOVE_RECORD:
             given.append(f"neighbours={self.neighbours!r}")
         return f"{type(self).__name__}({', '.join(given)})"
@@ -134,6 +142,19 @@ class Cost(ABC):
     @abstractmethod
     def _curve(self, orders: Orders) -> FloatArray:
         """The curve before the guard; rounded upward by the mechanism that knows how."""
+
+
+_CHEAPER = ("noise_multiplier", "scale")
+"""What a mechanism costs less with more of; it costs more with more of all other numbers."""
+
+
+def figure(name: str, value: object) -> str:
+    """A parameter of a cost for people, a number in six digits that cost no less."""
+    if isinstance(value, float):
+        return repr(float(in_six_digits(value, up=name not in _CHEAPER)))
+    if isinstance(value, tuple) and any(isinstance(one, Cost) for one in value):
+        return f"({', '.join(map(str, value))}{',' * (len(value) == 1)})"
+    return str(value) if isinstance(value, Cost) else repr(value)
 
 
 @cache

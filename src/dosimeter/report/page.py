@@ -15,7 +15,7 @@ from dosimeter.report.panels import panels, unchanged
 from dosimeter.report.runs import Run, read_run, run_of
 from dosimeter.report.svg import STYLES, swatch
 from dosimeter.report.words import promised
-from dosimeter.rounding import at_most, exact, shortened
+from dosimeter.rounding import at_most, exact, share_words, shortened
 
 _NONE = "&ndash;"
 _SEEDED = (
@@ -61,13 +61,15 @@ def put(text: str, out: Path) -> None:
 def page(runs: Sequence[Run]) -> str:
     """The page about some runs."""
     title = f"Private training: {runs[0].name}" if len(runs) == 1 else "Private training compared"
+    fitting = "cards pairs" if len(runs) == 4 else "cards"
+    cards = "".join(_card(run, i) for i, run in enumerate(runs))
     body = (
-        f'<section class="cards">{"".join(_card(run, i) for i, run in enumerate(runs))}</section>\n'
+        f'<section class="{fitting}">{cards}</section>\n'
         f"<h2>How it went</h2>{_unseen(runs)}{_level(runs)}"
         f'<section class="plots">{"".join(panels(runs))}</section>\n'
         f"<h2>What is guaranteed</h2>{''.join(_promise(run, i) for i, run in enumerate(runs))}\n"
         f"<h2>Every spend</h2>{_counted(runs)}"
-        f"{''.join(_spends(run, open_=len(runs) == 1) for run in runs)}"
+        f"{''.join(map(_spends, runs))}"
     )
     return framed(title, _about(runs), body)
 
@@ -104,12 +106,17 @@ def _card(run: Run, index: int) -> str:
     best = _NONE if accuracy is None else f"{100 * accuracy:.1f} %"
     unit = "no public data" if accuracy is None else "public accuracy"
     spent = f"ε {at_most(run.history.epsilon)}"
-    meter = ""
+    meter, used = "", ""
     if run.limit is not None:
-        share = min(1.0, run.history.epsilon / run.limit)
+        share = run.history.spent_share
+        if share is None:
+            share = min(1.0, run.history.epsilon / run.limit)
+        else:
+            used = f"; {share_words(share)} of the budget used up"
         spent += f" of {exact(run.limit)}"
         meter = f'<div class="meter s{style}"><div style="width:{100 * share:.1f}%"></div></div>'
     steps = run.history.steps
+    took = f"{_many(len(run.history), 'epoch')}, {_many(steps, 'step')}{used}."
     ended = f" Ended because {_safe(run.history.ended)}." if run.history.ended else ""
     note = f'<p class="quiet">{_safe(run.note)}</p>' if run.note else ""
     delta = "" if run.delta is None else f" · δ {exact(run.delta)}"
@@ -117,8 +124,7 @@ def _card(run: Run, index: int) -> str:
         f'<article class="card"><h3>{swatch(index)}{_safe(run.name)}</h3>'
         f'<div class="figures"><p class="big">{best}<small>{unit}</small></p>'
         f'<p class="big">{spent}<small>spent{delta}</small></p></div>{meter}'
-        f'<p class="quiet">{_many(len(run.history), "epoch")}, {_many(steps, "step")}.{ended}</p>'
-        f"{note}</article>"
+        f'<p class="quiet">{took}{ended}</p>{note}</article>'
     )
 
 
@@ -150,24 +156,25 @@ def _promise(run: Run, index: int) -> str:
 def _counted(runs: Sequence[Run]) -> str:
     return (
         '<p class="quiet">One row an epoch. ε is what had been spent by its end: every step, and '
-        "every private signal that was read. A signal is shown with the standard deviation of its "
+        "every private signal that was read; what is used up is the share of the budget, by the "
+        "filter's own measure. A signal is shown with the standard deviation of its "
         "noise.</p>"
     )
 
 
-def _spends(run: Run, *, open_: bool) -> str:
-    heads = ("epoch", "ε", "steps", "noise", "batch", "accuracy", "signal")
-    used = [True] * 5 + [
-        any(epoch.accuracy is not None for epoch in run.history),
-        any(epoch.signal is not None for epoch in run.history),
-    ]
+def _spends(run: Run) -> str:
+    heads = ("epoch", "ε", "used up", "steps", "noise", "batch", "accuracy", "signal")
+    told = any(epoch.spent_share is not None for epoch in run.history)
+    measured = any(epoch.accuracy is not None for epoch in run.history)
+    read = any(epoch.signal is not None for epoch in run.history)
+    used = [True, True, told, True, True, True, measured, read]
     rows = [
         [cell for cell, shown in zip(_cells(e), used, strict=True) if shown] for e in run.history
     ]
     head = "".join(f"<th>{h}</th>" for h, shown in zip(heads, used, strict=True) if shown)
     body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
     return (
-        f"<details{' open' if open_ else ''}><summary>{_safe(run.name)}: "
+        f"<details><summary>{_safe(run.name)}: "
         f"{_many(len(run.history), 'epoch')}, ε {at_most(run.history.epsilon)}</summary>"
         f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></details>"
@@ -178,6 +185,7 @@ def _cells(epoch: Epoch) -> list[str]:
     return [
         str(epoch.epoch),
         at_most(epoch.epsilon, padded=True),
+        _NONE if epoch.spent_share is None else share_words(epoch.spent_share),
         number(epoch.steps),
         number(epoch.noise_multiplier),
         number(epoch.batch_size),

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dosimeter.decisions import Epoch, Reading
 from dosimeter.report.figures import number
 from dosimeter.report.runs import Run
-from dosimeter.report.svg import Axes, Guide, Point, Trace, draw, swatch
+from dosimeter.report.svg import Axes, Guide, Point, Trace, coinciding, draw, swatch
 from dosimeter.rounding import at_most, exact
 
 Value = Callable[[Epoch], float | None]
+
+_USED = "share of the budget used up, %"
 
 _SETTINGS: tuple[tuple[str, str, Callable[[Epoch], float]], ...] = (
     ("Noise", "noise multiplier", lambda epoch: epoch.noise_multiplier),
@@ -21,15 +23,25 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Epoch], float]], ...] = (
 )
 
 
+_STILL = (
+    "Where ε stands still at the limit, steps are not free: no more than the limit can be claimed, "
+    "because the filter keeps it whatever is spent. What the steps use up is the share of the "
+    "budget, and the filter refuses when none is left."
+)
+
+
 def panels(runs: Sequence[Run]) -> Iterator[str]:
-    """Accuracy over epochs and over epsilon, the budget, signals, and settings that changed."""
+    """Accuracy over epochs and for its price, the budget, signals, and settings that changed."""
     accuracy = "accuracy on public data, %"
     yield _panel(
         "Accuracy over time", runs, Axes("epoch", accuracy, zero=False), (_epoch, _percent)
     )
-    price = Axes("ε spent", accuracy, zero=False, whole=False)
-    yield _panel("Accuracy for its price", runs, price, (_epsilon, _percent))
-    yield _budget(runs)
+    share = _comparable(runs)
+    price = Axes(_USED if share else "ε spent", accuracy, zero=False, whole=False)
+    across = _used if share else _epsilon
+    note = "" if share else _stands_still(runs)
+    yield _panel("Accuracy for its price", runs, price, (across, _percent), note=note)
+    yield from _budget(runs)
     yield from _signals(runs)
     for title, words, value in _SETTINGS:
         if not _constant(runs, value):
@@ -69,17 +81,47 @@ def _percent(epoch: Epoch) -> float | None:
     return None if epoch.accuracy is None else 100 * epoch.accuracy
 
 
-def _budget(runs: Sequence[Run]) -> str:
-    """Epsilon spent, and the limits."""
+def _used(epoch: Epoch) -> float | None:
+    return None if epoch.spent_share is None else 100 * epoch.spent_share
+
+
+def _comparable(runs: Sequence[Run]) -> bool:
+    """Whether shares of the budget are prices of one kind: all of them shares of one limit."""
+    told = all(epoch.spent_share is not None for run in runs for epoch in run.history)
+    return told and len({(run.limit, run.delta) for run in runs}) == 1
+
+
+def _stands_still(runs: Sequence[Run]) -> str:
+    """Why epsilon does not move any more, where it does not."""
+    still = any(
+        run.limit is not None and sum(epoch.epsilon >= run.limit for epoch in run.history) > 1
+        for run in runs
+    )
+    return _STILL if still else ""
+
+
+def _budget(runs: Sequence[Run]) -> Iterator[str]:
+    """What is used up of each budget, and the epsilon that can be claimed, with the limits."""
+    shares = Axes("epoch", _USED, most=100)
+    used = _burning(runs, shares, _used)
+    shown = _figure("The budget burned", runs, shares, used, [Guide(100, "all of it")])
+    yield shown
     axes = Axes("epoch", "ε spent")
+    title = "Epsilon that can be claimed" if shown else "The budget burned"
+    lines = _burning(runs, axes, _epsilon)
+    yield _figure(title, runs, axes, lines, _limits(runs), note=_stands_still(runs))
+
+
+def _burning(runs: Sequence[Run], axes: Axes, value: Value) -> list[Trace]:
+    """Lines that begin at nothing, where nothing was spent before."""
     lines = []
     for index, run in enumerate(runs):
-        line = _line(run, index, axes, (_epoch, _epsilon), steps=False)
+        line = _line(run, index, axes, (_epoch, value), steps=False)
         # A budget of its own was whole before the first epoch; a shared one may not have been.
         if line.points and run.kind != "ledger":
-            line = Trace(index, (Point(0, 0, f"{run.name}, before: ε spent 0"), *line.points))
+            line = Trace(index, (Point(0, 0, f"{run.name}, before: {axes.y} 0"), *line.points))
         lines.append(line)
-    return _figure("The budget burned", runs, axes, lines, _limits(runs))
+    return lines
 
 
 def _signals(runs: Sequence[Run]) -> Iterator[str]:
@@ -107,9 +149,10 @@ def _panel(
     values: tuple[Value, Value],
     *,
     steps: bool = False,
+    note: str = "",
 ) -> str:
     lines = [_line(run, index, axes, values, steps=steps) for index, run in enumerate(runs)]
-    return _figure(title, runs, axes, lines)
+    return _figure(title, runs, axes, lines, note=note)
 
 
 def _figure(
@@ -118,8 +161,10 @@ def _figure(
     axes: Axes,
     lines: Sequence[Trace],
     guides: Sequence[Guide] = (),
+    *,
+    note: str = "",
 ) -> str:
-    """A figure with its legend below, or nothing where there is nothing to draw."""
+    """A figure with its legend and a note below, or nothing where there is nothing to draw."""
     if not any(line.points for line in lines):
         return ""
     keys = "".join(
@@ -127,8 +172,14 @@ def _figure(
         for line in lines
         if line.points
     )
-    legend = f"<figcaption>{keys}</figcaption>" if len(runs) > 1 else ""
-    return f"<figure><h3>{html.escape(title)}</h3>{draw(axes, lines, guides)}{legend}</figure>"
+    same = "".join(
+        f'<span class="key">The same line: {html.escape(", ".join(names))}.</span>'
+        for names in ([runs[line.style].name for line in group] for group in coinciding(lines))
+    )
+    legend = f"<figcaption>{keys}{same}</figcaption>" if len(runs) > 1 else ""
+    below = f'<p class="quiet">{note}</p>' if note else ""
+    drawn = draw(axes, lines, guides)
+    return f"<figure><h3>{html.escape(title)}</h3>{drawn}{legend}{below}</figure>"
 
 
 def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, steps: bool) -> Trace:
@@ -138,7 +189,7 @@ def _line(run: Run, style: int, axes: Axes, values: tuple[Value, Value], *, step
         x, y = across(epoch), up(epoch)
         if x is not None and y is not None:
             said = at_most(y) if up is _epsilon else number(round(y, 4))
-            at = f" at ε {at_most(x)}" if across is _epsilon else ""
+            at = "" if across is _epoch else f" at ε {at_most(epoch.epsilon)}"
             points.append(Point(x, y, f"{run.name}, epoch {epoch.epoch}: {axes.y} {said}{at}"))
     return Trace(style, tuple(points), steps)
 

@@ -3,7 +3,8 @@
 
 Drawn here rather than by a plotting library, because colours then follow the reader's light or
 dark theme, text stays text, and every point can say its figures. Each line has a colour and a
-dash pattern of its own, so that lines on top of each other can all be seen.
+dash pattern of its own; lines that lie on top of each other take turns, a dash of each colour after
+the other, so that all can be seen.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ STYLES = 6
 _TOP, _RIGHT, _BOTTOM = 24.0, 14.0, 40.0
 _LETTER = 6.6
 _HITS = 120
+_DASH = 9
+"""How long a colour is seen before the next one, where lines lie on top of each other."""
 _FAR = 1e300
 """Beyond this, and closer than its inverse, axes cannot be drawn."""
 
@@ -63,12 +66,14 @@ class Axes:
         y: Words over the vertical axis, with its unit.
         zero: Whether the vertical axis begins at zero.
         whole: Whether horizontal ticks are whole numbers.
+        most: What the vertical axis shows cannot be more than this, so there are no ticks above.
     """
 
     x: str
     y: str
     zero: bool = True
     whole: bool = True
+    most: float = math.inf
 
 
 def draw(axes: Axes, lines: Sequence[Trace], guides: Sequence[Guide] = ()) -> str:
@@ -82,14 +87,18 @@ def draw(axes: Axes, lines: Sequence[Trace], guides: Sequence[Guide] = ()) -> st
     x_ticks = ticks(0.0, max(xs), whole=axes.whole)
     # A guide has its words over it, so it needs room there.
     top = max([*ys, *(1.15 * guide.y for guide in guides)])
-    y_ticks = ticks(0.0 if axes.zero else min(ys), top, whole=False)
+    y_ticks = [
+        value
+        for value in ticks(0.0 if axes.zero else min(ys), top, whole=False)
+        if value <= axes.most
+    ]
     left = 12 + _LETTER * max(len(number(value)) for value in y_ticks)
     right = max(xs) if axes.whole else x_ticks[-1]
     frame = _Frame(left, (0.0, right or 1.0), (y_ticks[0], max(top, y_ticks[-1])))
     parts = [
         *_grid(frame, axes, x_ticks, y_ticks),
         *(_guide(frame, guide) for guide in guides),
-        *(_line(frame, line) for line in lines),
+        *(_line(frame, line, turn) for line, turn in zip(lines, _turns(lines), strict=True)),
         *(_hits(frame, line) for line in lines),
     ]
     label = html.escape(f"{axes.y} against {axes.x}", quote=True)
@@ -97,6 +106,36 @@ def draw(axes: Axes, lines: Sequence[Trace], guides: Sequence[Guide] = ()) -> st
         f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{label}">'
         f"{''.join(parts)}</svg>"
     )
+
+
+def coinciding(lines: Sequence[Trace]) -> list[list[Trace]]:
+    """Lines that are the same wherever both are drawn, put together; those alone left out."""
+    found: list[list[Trace]] = []
+    for line in lines:
+        with_it = next((group for group in found if _same(group[0], line)), None)
+        if with_it is None:
+            found.append([line])
+        else:
+            with_it.append(line)
+    return [group for group in found if len(group) > 1]
+
+
+def _same(one: Trace, other: Trace) -> bool:
+    """Whether two lines have places in common and no other place between them."""
+    ours, theirs = ({point.x: point.y for point in line.points} for line in (one, other))
+    common = ours.keys() & theirs.keys()
+    short = min(len(ours), len(theirs))
+    return len(common) >= max(2, short) and all(ours[x] == theirs[x] for x in common)
+
+
+def _turns(lines: Sequence[Trace]) -> list[tuple[int, int]]:
+    """For each line, which turn it has and of how many."""
+    groups = coinciding(lines)
+    found = []
+    for line in lines:
+        group = next((group for group in groups if any(line is one for one in group)), [line])
+        found.append((next(i for i, one in enumerate(group) if one is line), len(group)))
+    return found
 
 
 def swatch(style: int) -> str:
@@ -178,7 +217,7 @@ def _guide(frame: _Frame, guide: Guide) -> str:
     )
 
 
-def _line(frame: _Frame, line: Trace) -> str:
+def _line(frame: _Frame, line: Trace, turn: tuple[int, int]) -> str:
     if not line.points:
         return ""
     places = [(frame.x(point.x), frame.y(point.y)) for point in line.points]
@@ -191,7 +230,14 @@ def _line(frame: _Frame, line: Trace) -> str:
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
         end = f'<circle class="dot s{line.style % STYLES}" cx="{places[-1][0]:.1f}" '
         end += f'cy="{places[-1][1]:.1f}" r="3.5"/>'
-    return f'<path class="line s{line.style % STYLES}" d="{path}"/>{end}'
+    place, of = turn
+    dashes, shared = "", ""
+    if of > 1:
+        dashes = (
+            f' stroke-dasharray="{_DASH} {_DASH * (of - 1)}" stroke-dashoffset="{-_DASH * place}"'
+        )
+        shared = " shared"
+    return f'<path class="line s{line.style % STYLES}{shared}"{dashes} d="{path}"/>{end}'
 
 
 def _hits(frame: _Frame, line: Trace) -> str:

@@ -161,6 +161,16 @@ class Noted:
         """Epsilon spent so far by all, rounded up."""
         return self._budget.epsilon
 
+    @property
+    def limit(self) -> float:
+        """The epsilon never to be passed; infinite for an odometer."""
+        return self._budget.limit
+
+    @property
+    def spent_share(self) -> float:
+        """The share that all have used up, by the budget's own measure."""
+        return self._budget.spent_share
+
     def state(self) -> dict[str, object]:
         """The last entry of the journal; a checkpoint keeps it, to know the journal again."""
         standing = self._budget.statement()

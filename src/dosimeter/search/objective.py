@@ -70,5 +70,5 @@ class PrivateObjective:
         except BudgetExceeded as refusal:
             raise optuna.TrialPruned(str(refusal)) from refusal
         finally:
-            paid = {str(cost): count for cost, count in allowance.spent.items()}
+            paid = {repr(cost): count for cost, count in allowance.spent.items()}
             trial.set_user_attr("charged", paid)

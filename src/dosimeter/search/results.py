@@ -88,7 +88,7 @@ def tried(halving: Halving, plan: Plan, budget: Budget) -> dict[int, dict[str, A
                 for rung in range(len(plan.counts))
                 if (number, rung) in scores
             ],
-            "charged": {str(cost): count for cost, count in costs.items()},
+            "charged": {repr(cost): count for cost, count in costs.items()},
             "epsilon_alone": alone(costs, standing.delta),
         }
     return found

@@ -73,6 +73,7 @@ class NewStream(Terms):
     every: Annotated[str, Field(max_length=20, description="day, week, month or shard.")]
     epsilon: float
     since: date | None = Field(default=None, description="The first day with a block.")
+    exist_ok: bool = Field(False, description="Make do with one by this rule, on these terms.")
 
 
 class Blocks(Ask):

@@ -12,7 +12,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dosimeter.rounding import at_least, at_most, exact, shortened
+from dosimeter.rounding import at_least, at_most, exact, share_words, shortened
 from dosimeter.service.views import when
 
 _FILES = {
@@ -39,6 +39,7 @@ def _templates() -> Environment:
         "day": lambda seconds: datetime.fromtimestamp(seconds, UTC).date().isoformat(),
         "many": lambda number: f"{number:,}",
         "shortened": lambda promise: shortened(str(promise)),
+        "share": share_words,
     }
     return made
 

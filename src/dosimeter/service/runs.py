@@ -35,6 +35,7 @@ class EpochRow(Ask):
 
     epoch: Annotated[int, Field(ge=1)]
     epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["inf"]
+    spent_share: Annotated[float, Field(ge=0, le=1)] | None = None
     noise_multiplier: Size
     batch_size: int
     loss: Size | Literal["inf"] | None = None

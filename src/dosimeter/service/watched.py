@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 
 from dosimeter.ledger.wire import to_wire
 from dosimeter.report.svg import Axes, Guide, Point, Trace, draw
-from dosimeter.rounding import at_most, exact
+from dosimeter.rounding import at_most, exact, share_words
 from dosimeter.service import pages
 from dosimeter.service.api import At, Who
 from dosimeter.service.guard import Guard
@@ -96,6 +96,7 @@ def view(status: Mapping[str, Any], *, silent: bool, stop: bool) -> dict[str, An
         "left": _duration(status["left"]) if status["state"] == "running" else "",
         "loss": _curve(history, "loss", "loss on public data", "", None),
         "spent": _curve(history, "epsilon", "ε spent", "ε ", limit),
+        "used": _used(history),
     }
 
 
@@ -113,6 +114,19 @@ def _curve(history: list[Any], name: str, words: str, unit: str, limit: float | 
         return ""
     guides = [] if limit is None else [Guide(limit, f"limit {exact(limit)}")]
     return draw(Axes("epoch", words), [Trace(0, tuple(points))], guides)
+
+
+def _used(history: list[Any]) -> str:
+    """The share of the budget that is used up, which adds up where epsilon does not."""
+    points = [
+        Point(row["epoch"], 100 * share, f"epoch {row['epoch']}: {share_words(share)} used up")
+        for row in history
+        if (share := row["spent_share"]) is not None
+    ]
+    if not points:
+        return ""
+    axes = Axes("epoch", "share of the budget used up, %", most=100)
+    return draw(axes, [Trace(0, tuple(points))], [Guide(100, "all of it")])
 
 
 def _duration(seconds: float | None) -> str:

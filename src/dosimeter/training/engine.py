@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from dosimeter.accounting import Filter, Gate
+from dosimeter.accounting.burned import share_of
 from dosimeter.decisions import Controls, StepSettings, Ticket, filter_for
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
@@ -161,6 +162,11 @@ class PrivateEngine(Controls):
     def epsilon(self) -> float:
         """Epsilon spent so far, as the gate reads it (after the last spend, beyond rank 0)."""
         return self._gate.epsilon if self._group.rank == 0 else self._told_epsilon
+
+    @property
+    def spent_share(self) -> float | None:
+        """The share of the gate that is used up; None without a limit, and beyond rank 0."""
+        return share_of(self._gate) if self._group.rank == 0 else None
 
     def guarantee(self) -> TrainingGuarantee:
         """What holds for all that was trained so far, in words that can be quoted."""

@@ -153,6 +153,7 @@ class Trainer:
             seconds=time.perf_counter() - self._began,
             learning_rate=None if following is None else following.learning_rate,
             evidence=() if following is None else following.taken(),
+            spent_share=engine.spent_share,
         )
         self.history.epochs.append(record)
         self.begin_epoch()
