@@ -44,12 +44,18 @@ class Table:
         return "\n".join([self.title, "", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
-def best_seconds(work: Callable[[], object], *, repeats: int = 7, loops: int = 1) -> float:
+def best_seconds(
+    work: Callable[[], object],
+    *,
+    repeats: int = 7,
+    loops: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """Seconds of one call of `work`: the fastest of `repeats` rounds of `loops` calls."""
     best = float("inf")
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = clock()
         for _ in range(loops):
             work()
-        best = min(best, (time.perf_counter() - start) / loops)
+        best = min(best, (clock() - start) / loops)
     return best

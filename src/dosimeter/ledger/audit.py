@@ -19,7 +19,7 @@ from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.sums import Sums, read_all
 from dosimeter.errors import BudgetExceeded
 from dosimeter.ledger.accounts import read_position, terms_of, write_position
-from dosimeter.ledger.book import Balance
+from dosimeter.ledger.book import ENDING, Balance
 from dosimeter.ledger.errors import JournalError
 from dosimeter.ledger.journal import Line
 from dosimeter.ledger.receipts import Verification
@@ -31,6 +31,9 @@ _EPSILON = 1e-7
 
 
 _AT_ONCE = 200
+# Looked up once: an enum takes its time to name a member.
+_CHARGED = (Kind.SPEND, Kind.RESERVE)
+_SETTLING = (Kind.COMMIT, Kind.RELEASE)
 
 
 class _Unread(NamedTuple):
@@ -137,7 +140,7 @@ class Replay:
             raise JournalError("its hash is not that of its text: one of them was changed")
         entry = line.entry()
         self._check_place(line, entry)
-        if entry.kind is Kind.OPEN:
+        if self.entries == 0:
             self._open(entry)
         else:
             self._move(entry)
@@ -169,15 +172,16 @@ class Replay:
 
     def _move(self, entry: Entry) -> None:
         assert self.account is not None
-        if entry.kind in (Kind.COMMIT, Kind.RELEASE):
+        kind = entry.kind
+        if kind in _SETTLING:
             self._check_end(entry)
         account = _moved(self.account, entry)
         self._unread.append(_Unread(self.entries, self.head, self.account, account, entry.epsilon))
-        if entry.kind is Kind.RESERVE:
-            self._reserved[entry.sequence] = entry
-        elif entry.kind in (Kind.COMMIT, Kind.RELEASE):
+        if kind in _SETTLING:
             del self._reserved[entry.reference or 0]
-        self.closed = entry.kind in (Kind.CLOSE, Kind.MOVE)
+        elif kind is Kind.RESERVE:
+            self._reserved[entry.sequence] = entry
+        self.closed = kind in ENDING
         self.account = account
 
     def settle(self) -> None:
@@ -258,11 +262,10 @@ def _lenient(account: Account) -> Account:
 def _moved(account: Account, entry: Entry) -> Account:
     """The account after an entry, by the same functions that wrote it."""
     try:
-        match entry.kind:
-            case Kind.SPEND | Kind.RESERVE:
-                return account.after(entry.priced(), entry.count)
-            case Kind.RELEASE:
-                return account.released(entry.priced(), entry.count)
+        if entry.kind in _CHARGED:
+            return account.after(entry.priced(), entry.count)
+        if entry.kind is Kind.RELEASE:
+            return account.released(entry.priced(), entry.count)
         return account
     except BudgetExceeded as error:
         raise JournalError(f"it passes the limit: {error.reason}") from None

@@ -97,7 +97,8 @@ def _checksum(
 
 _FIXED = 3
 """How many fields of a balance, the first ones, never move: its id, name and parameters."""
-_ENDING = (Kind.CLOSE, Kind.MOVE)
+ENDING = (Kind.CLOSE, Kind.MOVE)
+"""What leaves a budget closed."""
 
 
 def utc(clock: Clock) -> str:
@@ -318,7 +319,7 @@ def step(
     id, name, parameters, sequence, head, *_ = balance
     sequence += 1
     epsilon, digits, sums = position
-    closed = int(note.kind in _ENDING)
+    closed = int(note.kind in ENDING)
     checksum = _checksum(name, parameters, sequence, digits, sums, closed)
     body = note.line((name, sequence, head or START), digits, checksum, time, key)
     head = digest(body)
