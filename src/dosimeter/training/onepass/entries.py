@@ -25,7 +25,7 @@ It is the same for all batches. Were it to change with their size, rounding woul
 two neighbours, and much of it would not cancel.
 """
 
-HELD = 2**17
+HELD = 2**18
 """How many values are held at once of the sums of several pieces."""
 
 PAIRED = 16

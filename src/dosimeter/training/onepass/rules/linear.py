@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FEW = 16
 """So few outputs or less are had faster from pieces of the batch, weights first."""
 
-_PIECE = 64
+_PIECE = 256
 
 
 def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
