@@ -46,6 +46,7 @@ def shell(folder):
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     listening = socket.socket(socket.AF_UNIX)
     with listening:
+        pathlib.Path(address).unlink(missing_ok=True)  # of a shell before this one
         listening.bind(address)
         listening.listen()
         handed = listening.fileno()

@@ -48,7 +48,6 @@ ONCE = {
     "dosimeter budget export": "never writes over a file, and a budget is moved once",
     "dosimeter budget import": "a budget is imported once",
     "dosimeter train": "never writes over a run",
-    "service.md": "the first token of an office is printed once",
 }
 """Pages, and commands of others, that a reader cannot run twice in one folder, and why."""
 
@@ -107,8 +106,6 @@ def test_commands_run_and_print_what_they_say(page, folder, tmp_path):
 @pytest.mark.parametrize("page", list(pages_with_commands()))
 def test_commands_run_twice_in_one_folder(page, tmp_path):
     """But for what is done once by its nature."""
-    if page.name in ONCE:
-        pytest.skip(ONCE[page.name])
     whole = [runnable(code) for code, _ in blocks(page, *SHELLS)]
     typed(whole, tmp_path / "again", tmp_path)
     again = [

@@ -89,14 +89,10 @@ def _print(title: str, head: list[str], rows: list[list[str]], *, alone: bool) -
 
     left_out = ("first", "budgets" if alone else "last")
     kept = [place for place, name in enumerate(head) if name not in left_out]
-    day = head.index("last")
-    short = [
-        [cell[:10] if place == day else cell for place, cell in enumerate(row)] for row in rows
-    ]
     tables.print_table(
         title,
         [head[place] for place in kept],
-        [[tables.plain(row[place]) for place in kept] for row in short],
+        [[tables.plain(row[place]) for place in kept] for row in rows],
         right={*_COLUMNS} - {*_TEXTS},
     )
 
@@ -120,10 +116,10 @@ def _row(use: Use, names: Sequence[str], among: Sequence[str]) -> list[str]:
     from dosimeter.ledger.blocks import spans
     from dosimeter.rounding import at_most, share_words
 
-    times = (time[:16].replace("T", " ") for time in (use.last, use.first))
+    days = (time[:10] for time in (use.last, use.first))
     counts = (f"{n:,}" for n in (use.spends, use.steps, use.refused))
     figures = (share_words(use.share), at_most(use.epsilon))
-    return [*names, *figures, *counts, spans(use.budgets, among), *times]
+    return [*names, *figures, *counts, spans(use.budgets, among), *days]
 
 
 def _plain(use: Use, among: Sequence[str]) -> list[object]:

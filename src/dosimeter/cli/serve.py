@@ -55,7 +55,8 @@ def serve(
 
 
 def _announce(token: str | None, address: str) -> None:
-    typer.echo(f"serving {address}")
+    lines = [f"serving {address}"]
     if token is not None:
-        typer.echo(f"first token {token}")
-        typer.echo("it may do everything and is not shown again; keep it where secrets are kept")
+        lines.append(f"first token {token}")
+        lines.append("it may do everything and is not shown again; keep it where secrets are kept")
+    typer.echo("\n".join(lines))  # at once: whoever sees the address sees the token

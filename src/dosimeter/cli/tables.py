@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import typer
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dosimeter.ledger.activity import Activity
 
 _BAR = 32
+_WHOLE = 20
+"""Words of no more letters are not broken."""
 
 
 def bar(spent: float, limit: float, width: int = _BAR) -> str:
@@ -223,8 +225,11 @@ def print_table(
 
     _print(Text(f"{title}\n"), style="bold", soft_wrap=True)
     table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left")
+    rows = list(rows)
+    for place, heading in enumerate(headings):
+        side: Literal["right", "left"] = "right" if heading in right else "left"
+        whole = all(len(row[place]) <= _WHOLE and " " not in row[place] for row in rows)
+        table.add_column(heading, justify=side, overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*row)
     _print(table)

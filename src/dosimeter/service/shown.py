@@ -72,6 +72,7 @@ def budget(office: Office, who: Caller, name: str) -> dict[str, Any]:
         "entries": entries,
         "whole": len(entries) == statement.entries,
         "picture": views.burn_down(statement, entries),
+        "still": sum(one.epsilon >= statement.limit for one in entries if one.cost) > 1,
         "people": views.shares(entries, "actor"),
         "purposes": views.shares(entries, "purpose"),
         "runs": runs[:_RUNS],

@@ -17,6 +17,8 @@ from itertools import groupby
 
 from dosimeter.ledger import Entry, Kind, Statement
 from dosimeter.ledger.rules import LABEL
+from dosimeter.ledger.usage import UNKNOWN
+from dosimeter.rdp.cost import figure
 from dosimeter.report.svg import Axes, Guide, Point, Trace, draw
 from dosimeter.rounding import at_least, at_most, exact
 
@@ -87,7 +89,11 @@ class Row:
 def short(cost: str) -> str:
     """A cost as it is written down, in a few words: its kind and its numbers."""
     plain = json.loads(cost)
-    numbers = [exact(value) for value in plain.values() if isinstance(value, int | float)]
+    numbers = [
+        figure(name, float(value)).removesuffix(".0")
+        for name, value in plain.items()
+        if isinstance(value, int | float)
+    ]
     return " ".join([plain["kind"].replace("_", " "), ", ".join(numbers)]).strip()
 
 
@@ -144,7 +150,7 @@ def shares(entries: Sequence[Entry], by: str) -> list[Share]:
     for entry in entries:
         source = made.get(entry.reference or 0) if entry.kind is Kind.RELEASE else entry
         if source is not None and source.kind in PAID:
-            name = getattr(source, by) or "not said"
+            name = getattr(source, by) or UNKNOWN
             took[name] = took.get(name, 0.0) + entry.epsilon - before
             runs[name] += entry.count if source is entry else -source.count
         before = entry.epsilon
