@@ -37,8 +37,8 @@ class Odometer(Meter):
             else leaves the reading to the mixture, on a twentieth of delta.
         plan: A cost on the menu and a count at which one expects to stop; readings are
             tightest there. With the least and the largest such count, (low, high), they are
-            equally near to exact accounting at every moment between; before, they are what
-            they are at `low`, and after it the mixture reads.
+            equally near to exact accounting at every moment between; before, the mixture
+            reads, up to what is read at `low`, and after it the mixture alone.
         neighbours: Which two data sets the guarantee speaks about; every cost must be for the
             same relation.
         cut: Share of the mixture's delta for outputs so rare that sampled costs leave them out.

@@ -5,6 +5,7 @@ other does not (docs/prices.md). How close, is shown here.
 """
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -72,6 +73,36 @@ def test_more_runs_of_one_mechanism_fit_into_a_larger_budget(cost):
     epsilons = [1.1 * 1.0015**turn for turn in range(5)]
     sold = [make_menu([cost], epsilon, DELTA).quanta for epsilon in epsilons]
     assert sold == sorted(sold)
+
+
+def drawn(seed):
+    """One mechanism of which a budget has some runs, and a second budget that is larger."""
+    rng = random.Random(seed)
+
+    def between(low, high):
+        return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+    while True:
+        small, delta = between(0.05, 20.0), between(1e-9, 1e-4)
+        cost = rng.choice(
+            [
+                dm.SampledGaussian(between(1e-3, 0.2), between(0.6, 10.0)),
+                dm.Gaussian(between(3.0, 300.0)),
+                dm.Laplace(between(3.0, 300.0)),
+            ]
+        )
+        if 1 <= dm.Filter(small, delta).affordable(cost) <= 3000:
+            return cost, small, small * (1 + between(0.0015, 0.5)), delta
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(12), pytest.param(range(12, 100), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_what_a_budget_admits_of_any_one_mechanism_a_larger_one_does(seeds):
+    for seed in seeds:
+        cost, small, large, delta = drawn(seed)
+        sold = [make_menu([cost], epsilon, 0.9 * delta).quanta for epsilon in (small, large)]
+        assert sold == sorted(sold), (seed, cost, small, large, delta)
 
 
 PLAIN = [dm.Gaussian(100.0), dm.Gaussian(30.0), dm.Laplace(40.0)]

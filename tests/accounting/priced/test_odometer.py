@@ -232,6 +232,22 @@ class TestAWindow:
         assert len(set(window.readings[1 : begins + 1])) == 1
         assert window.readings[begins + 5] > window.readings[begins]
 
+    def test_and_no_less_than_exact_accounting_there(self):
+        """Until it begins the mixture reads, up to what is read at its beginning."""
+        cost = dm.Gaussian(10.0)
+        odometer = dm.Odometer(DELTA, menu=[cost], plan=(cost, (20, 60)))
+        assert odometer.epsilon == 0  # nothing is spent
+        read = []
+        for runs in range(1, 25):
+            odometer.spend(cost)
+            read.append(odometer.epsilon)
+            mu = math.sqrt(runs) / 10
+            far = read[-1] / mu
+            below, above = (mp.ncdf(side * mu / 2 - far) for side in (-1, 1))
+            assert 0 < above - mp.exp(read[-1]) * below <= DELTA
+        assert read == sorted(read)
+        assert len(set(read[14:20])) == 1 < len(set(read[:14]))
+
     def test_leaves_what_comes_after_it_to_the_mixture(self, window):
         odometer = dm.Odometer(DELTA, menu=window)
         odometer.spend(NOMINAL, 4500)

@@ -174,3 +174,17 @@ def test_few_runs_with_a_long_tail_keep_their_delta():
     most = gate.affordable(cost)
     assert seen_of([(cost, most)], 0.1, 1e-6) <= 1e-6
     assert seen_of([(cost, 64)], 0.1, 1e-6) > 16e-6
+
+
+def test_no_fixed_price_sells_a_rare_jump_at_its_fair_rate():
+    """So a small budget's menu of both cannot be near exact accounting for it (docs/prices.md).
+
+    Each alone is within delta; who waits for a loss at which a jump pays passes it, even if it
+    costs nearly twice as much.
+    """
+    body, jump = dm.SampledGaussian(1e-3, 2.0), dm.SampledGaussian(1e-3, 1.0)
+    for cost, runs in ((body, 2490), (jump, 169)):
+        assert seen_of([(cost, runs)], 0.1, 1e-6) < 1e-6
+    for bundle, passes in (((2, 3), 1.5), ((1, 3), 1.04)):
+        menu = Menu(0.1, 1e-6, 249, (Item(body, 10, 1), Item(jump, *bundle)))
+        assert player.adaptive(menu, turns=60) > passes * 1e-6
