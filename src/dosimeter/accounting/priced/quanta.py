@@ -15,8 +15,8 @@ from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.rdp import Cost
 from dosimeter.rdp.cost import UP
 
-MOST_STRANGERS = 16
-"""Each takes a second to price, and most leave part of a bundle over."""
+MOST_STRANGERS = 6
+"""Each leaves part of a bundle over, and a run may ask for another cost at every step."""
 
 
 class Quanta(NamedTuple):
