@@ -120,6 +120,11 @@ def test_the_pages_show_a_run_and_stop_it(page, office, clock):
                   "25 % of the budget used up", "The budget burned"):  # fmt: skip
         assert words in text, words
     assert "<b>night" not in text
+    assert "stands still at the limit" not in text
+    flat = {"history": [{**ROW, "epoch": n, "epsilon": 3.0} for n in (1, 2)], "limit": 3.0}
+    office.runs.report(ada, still := Report(**report(**flat)))
+    text = browser.get("/run", params={"id": still.id}, headers=HTML).text
+    assert "stands still at the limit, steps are not free" in text
     done = post(browser, "/runs/stop", id=told.id)
     assert "It will stop at its next step" in done.text
     assert office.runs.report(ada, told) is True

@@ -11,6 +11,7 @@ from dosimeter.decisions import Epoch, Reading
 from dosimeter.report.figures import number
 from dosimeter.report.runs import Run
 from dosimeter.report.svg import Axes, Guide, Point, Trace, coinciding, draw, swatch
+from dosimeter.report.words import STILL
 from dosimeter.rounding import at_most, exact
 
 Value = Callable[[Epoch], float | None]
@@ -20,13 +21,6 @@ _USED = "share of the budget used up, %"
 _SETTINGS: tuple[tuple[str, str, Callable[[Epoch], float]], ...] = (
     ("Noise", "noise multiplier", lambda epoch: epoch.noise_multiplier),
     ("Batch size", "expected records a step", lambda epoch: float(epoch.batch_size)),
-)
-
-
-_STILL = (
-    "Where ε stands still at the limit, steps are not free: no more than the limit can be claimed, "
-    "because the filter keeps it whatever is spent. What the steps use up is the share of the "
-    "budget, and the filter refuses when none is left."
 )
 
 
@@ -97,7 +91,7 @@ def _stands_still(runs: Sequence[Run]) -> str:
         run.limit is not None and sum(epoch.epsilon >= run.limit for epoch in run.history) > 1
         for run in runs
     )
-    return _STILL if still else ""
+    return STILL if still else ""
 
 
 def _budget(runs: Sequence[Run]) -> Iterator[str]:

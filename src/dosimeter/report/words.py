@@ -7,6 +7,13 @@ from dosimeter.decisions.words import in_words
 from dosimeter.report.runs import Run
 from dosimeter.rounding import at_most, exact
 
+STILL = (
+    "Where ε stands still at the limit, steps are not free: no more than the limit can be claimed, "
+    "because the filter keeps it whatever is spent. What the steps use up is the share of the "
+    "budget, and the filter refuses when none is left."
+)
+"""Why epsilon may stand still while spends go on."""
+
 
 def promised(run: Run) -> str:
     """The guarantee of a run in words; says so where nothing is known, or its files disagree."""

@@ -12,6 +12,7 @@ from dosimeter.errors import DosimeterError
 from dosimeter.rdp import MECHANISMS, Cost, Neighbours
 from dosimeter.rdp.cost import parameters
 from dosimeter.rdp.plain import from_plain
+from dosimeter.report.words import STILL
 from dosimeter.service import views
 from dosimeter.service.office import Office
 from dosimeter.service.roles import Caller, Role
@@ -72,7 +73,7 @@ def budget(office: Office, who: Caller, name: str) -> dict[str, Any]:
         "entries": entries,
         "whole": len(entries) == statement.entries,
         "picture": views.burn_down(statement, entries),
-        "still": sum(one.epsilon >= statement.limit for one in entries if one.cost) > 1,
+        "still": STILL * (sum(one.epsilon >= statement.limit for one in entries if one.cost) > 1),
         "people": views.shares(entries, "actor"),
         "purposes": views.shares(entries, "purpose"),
         "runs": runs[:_RUNS],

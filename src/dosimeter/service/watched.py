@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 
 from dosimeter.ledger.wire import to_wire
 from dosimeter.report.svg import Axes, Guide, Point, Trace, draw
+from dosimeter.report.words import STILL
 from dosimeter.rounding import at_most, exact, share_words
 from dosimeter.service import pages
 from dosimeter.service.api import At, Who
@@ -97,6 +98,7 @@ def view(status: Mapping[str, Any], *, silent: bool, stop: bool) -> dict[str, An
         "loss": _curve(history, "loss", "loss on public data", "", None),
         "spent": _curve(history, "epsilon", "ε spent", "ε ", limit),
         "used": _used(history),
+        "still": STILL * (sum(row["epsilon"] == limit for row in history) > 1),
     }
 
 
