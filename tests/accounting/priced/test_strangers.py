@@ -14,6 +14,7 @@ from dosimeter.accounting.account import Account
 from dosimeter.accounting.priced import quanta, strangers, verify
 from dosimeter.accounting.priced.items import Item, Ladder, Menu
 from dosimeter.accounting.state import seal
+from dosimeter.attack import FiniteMechanism
 from dosimeter.ledger.accounts import read_position, write_position
 
 DELTA = 1e-6
@@ -174,6 +175,14 @@ class TestConfirming:
             assert shop._holds(sold, 1)
             assert not verify.sells(menu, dear)
             assert not shop._holds(dear, 1)
+
+    def test_either_road_looks_both_ways(self, start):
+        """Prices that one direction alone would allow."""
+        menu = start.terms.menu
+        for loss, price in ((-1.0, 250), (1.0, 150)):
+            item = Item(FiniteMechanism((loss,), (0.05,)), 1, price)
+            assert not strangers._shop(menu)._holds(item, 1)
+            assert not verify.sells(menu, item)
 
     def test_what_the_builder_gets_wrong_is_not_sold(self, start, monkeypatch):
         """Without its check it would sell at the fair rate, which is too much for Laplace noise."""
