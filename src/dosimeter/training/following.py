@@ -64,8 +64,8 @@ class Following:
             return None
         return (
             f"the gradients of {self._seen} steps could not be told from noise: they vanish in "
-            "this model, or the budget is too small for it. Try a smaller model, other inputs or "
-            "a larger epsilon"
+            "this model, the clipping norm is far above them, or the budget is too small. Try a "
+            "smaller norm, or none, a smaller model, other inputs or a larger epsilon"
         )
 
     def taken(self) -> tuple[float, ...]:
