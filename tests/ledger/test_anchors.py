@@ -308,6 +308,6 @@ def test_from_a_shell(desk):
     assert (bad.exit_code, "must be signed by key" in bad.output) == (5, True)
     unsigned = run("spend", "patients", "--gaussian", "30", "--json")
     receipts = desk.file.with_name("receipts.json")
-    receipts.write_text(unsigned.output)
+    receipts.write_text(unsigned.stdout)
     assert run("verify", "--receipt", str(receipts)).exit_code == 0
     assert run("verify", "--receipt", str(receipts), "--public-key", key).exit_code == 5
