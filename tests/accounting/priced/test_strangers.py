@@ -296,3 +296,13 @@ def test_a_run_of_which_nothing_was_declared_is_near_exact_accounting():
     assert gate.standing.menu
     # An observer of these very runs would pass delta at a little less.
     assert seen_of(spent, epsilon, DELTA) < DELTA < seen_of(spent, epsilon / 1.085, DELTA)
+
+
+@pytest.mark.parametrize("item", [dm.PureDp(1.28), dm.Laplace(0.517)])
+def test_beside_a_menu_that_never_passes_epsilon(item):
+    """Its V is 0, by which a share of V was once divided."""
+    gate = dm.Filter(21.06, 1.32e-12, menu=[item])
+    stranger = dm.PureDp(0.73)
+    gate.spend(item)
+    gate.spend(stranger)
+    assert gate.epsilon >= 0.73

@@ -83,7 +83,8 @@ class _Shop:
         value = max(table.value(blocks.quanta, epsilon) for table in (first, other))
         self.spare = menu.delta + menu.credit - value
         # Half rises with V, which pays at large losses, and half pays at small ones.
-        self._more = 0.5 * self.spare / value / blocks.quanta
+        # V may be nothing at all: pure costs that together stay below epsilon.
+        self._more = 0.5 * self.spare / max(value, menu.credit) / blocks.quanta
         self._each = 0.5 * self.spare / blocks.quanta
 
     def price(self, cost: Cost) -> Item | None:

@@ -190,7 +190,8 @@ def _shop(menu: Menu) -> _Shop | None:
         value = max(float(levels[-1][0][_START]) for levels in ways) * _ROUNDING
         spare = (menu.delta + menu.credit - value) / 2
         if spare > menu.credit / 20:
-            return _Shop(ways, size, spare / value / few.quanta, spare / few.quanta)
+            more = spare / max(value, menu.credit)  # V may be nothing at all
+            return _Shop(ways, size, more / few.quanta, spare / few.quanta)
     return None
 
 
