@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import dosimeter as dm
 from dosimeter.ledger import (
+    BudgetClosed,
     BudgetNotFound,
     ConnectionLost,
     KeyConflict,
@@ -321,6 +322,56 @@ def test_blocks_that_stand_alike_and_apart_are_spent_from_together(
         reading.spend(COST, number)
         assert odometer.epsilon == pytest.approx(reading.epsilon, rel=1e-6)
     assert all(ledger.verify(name).ok for name in costs)
+
+
+@pytest.mark.parametrize("moved", ["a", "b", "c"])
+def test_a_group_goes_on_from_what_others_did_to_one_of_it(
+    open_ledger: Callable[..., Ledger], url: str, moved: str
+) -> None:
+    """What a client remembers is never the last word, on which one it may be wrong."""
+    first, second = open_ledger(), open_ledger()
+    for name in "abc":
+        first.create(name, epsilon=3.0, delta=1e-6)
+    costs = dict.fromkeys("abc", COST)
+    assert {r.sequence for r in first.spend_all(costs).values()} == {1}
+    spent = second[moved].spend(COST, 7)
+    for number in (2, 3, 4):  # it finds out, looks, and goes on by memory again
+        receipts = first.spend_all(costs, key=f"k{number}")
+        for name, receipt in receipts.items():
+            assert receipt.sequence == number + (name == moved)
+        again = first.spend_all(costs, key=f"k{number}")
+        assert all(r.replayed and r.hash == receipts[r.budget].hash for r in again.values())
+    for name in "abc":
+        twin = dm.Filter(3.0, 1e-6)
+        twin.spend(COST, 4 + 7 * (name == moved))
+        assert first[name].epsilon == pytest.approx(twin.epsilon, rel=1e-6)
+        assert first[name].statement().entries == 5 + (name == moved)
+        assert first.verify(name).ok
+    assert first[moved].holds(spent.sequence, spent.hash)
+
+
+def test_a_group_is_refused_and_admitted_by_the_rows_and_not_by_memory(
+    open_ledger: Callable[..., Ledger], url: str
+) -> None:
+    first, second = open_ledger(), open_ledger()
+    for name in "ab":
+        first.create(name, epsilon=1.0, delta=1e-6)
+    costs = dict.fromkeys("ab", COST)
+    first.spend_all(costs)
+    held = second["b"].reserve(COST, second["b"].affordable(COST))
+    before = raw.sums(url)
+    with pytest.raises(LedgerRefusal, match="'b'"):  # by memory there is room
+        first.spend_all(costs)
+    assert raw.sums(url) == before
+    held.commit()  # nothing was drawn, so it is free again
+    receipts = first.spend_all(costs)  # by memory there is none
+    assert {name: r.sequence for name, r in receipts.items()} == {"a": 2, "b": 5}
+    second["b"].close()
+    before = raw.everything(url)
+    with pytest.raises(BudgetClosed):  # by memory it is open
+        first.spend_all(costs)
+    assert raw.everything(url) == before
+    assert all(first.verify(name).ok for name in "ab")
 
 
 def test_clients_in_turn_go_on_from_each_other(open_ledger: Callable[..., Ledger]) -> None:

@@ -266,6 +266,10 @@ def insert(transaction: Transaction, balance: Balance, parameters: str) -> Balan
     return balance._replace(id=identity)
 
 
+class Moved(JournalError):
+    """A balance is no longer the one that a move starts from; nothing was recorded."""
+
+
 class Step(NamedTuple):
     """A move of a balance that is worked out and not yet recorded."""
 
@@ -340,4 +344,4 @@ def record(transaction: Transaction, steps: list[Step]) -> None:
     """Records moves of locked balances, together."""
     if not transaction.record([step.move() for step in steps], [step.line() for step in steps]):
         names = ", ".join(repr(step.before.name) for step in steps[:3])
-        raise JournalError(f"budget {names} must stay locked while it moves, it did not")
+        raise Moved(f"budget {names} must stay locked while it moves, it did not")

@@ -8,7 +8,6 @@ a spend that cannot be audited is not recorded.
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping
 from functools import lru_cache
@@ -55,8 +54,8 @@ class Request:
 
     def keyed(self, key: str) -> Request:
         """The same under a key."""
-        request = copy.copy(self)
-        request.key = identifier("key", key)
+        request = Request.__new__(Request)
+        request.__dict__ = {**self.__dict__, "key": identifier("key", key)}
         return request
 
     def require_same(self, name: str, entry: Entry | None) -> Entry:
