@@ -130,11 +130,11 @@ class Mixture:
         base, excess = self._shifted(rdp_sums)
         if base == math.inf:
             return math.inf, None
-        start = self._start(base, excess, last)
+        finite = excess.item(excess.argmax()) < math.inf
+        start = self._start(base, excess, last) if finite else None
         level, terms, total = self._level(self._slope, excess, self._near, start)
         root = last
         if level != start:
-            finite = excess.item(excess.argmax()) < math.inf
             root = self._root(base, excess, level, terms) if finite else None
         tail, log_total = float(self._inverse.dot(terms)), math.log(total)
         if not log_total <= self._near:
