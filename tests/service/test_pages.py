@@ -13,6 +13,7 @@ import pytest
 
 import dosimeter as dm
 from dosimeter.ledger import Ledger
+from dosimeter.ledger.activity import activities
 from dosimeter.service import views
 from service.servers import running
 
@@ -269,12 +270,11 @@ class TestViews:
         assert {share.name: share.runs for share in people} == {"ada": 3, "bob": 1}
         assert sum(share.epsilon for share in people) == pytest.approx(statement.epsilon)
         assert sum(share.part for share in people) == pytest.approx(100)
-        assert [(run.first.actor, run.runs) for run in views.grouped(entries)][:3] == [
-            ("ada", 1),
+        assert [(one.first.actor, one.steps) for one in activities(entries)[1:]] == [
+            ("ada", 3),
             ("bob", 1),
-            ("ada", 2),
         ]
-        assert views.grouped(entries)[0].cost == "gaussian 30"
+        assert views.short(activities(entries)[1].costs[0]) == "gaussian 30"
         assert "ε left" in views.burn_down(statement, entries)
 
     def test_what_was_given_back_is_nobodys(self, url):

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dosimeter.rounding import at_least, at_most, exact, share_words, shortened
-from dosimeter.service.views import when
+from dosimeter.service.views import short, when
 
 _FILES = {
     "report.css": ("dosimeter.report", "page.css", "text/css"),
@@ -40,6 +40,7 @@ def _templates() -> Environment:
         "many": lambda number: f"{number:,}",
         "shortened": lambda promise: shortened(str(promise)),
         "share": share_words,
+        "short": short,
     }
     return made
 

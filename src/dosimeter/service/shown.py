@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dosimeter.errors import DosimeterError
+from dosimeter.ledger.activity import activities
 from dosimeter.rdp import MECHANISMS, Cost, Neighbours
 from dosimeter.rdp.cost import parameters
 from dosimeter.rdp.plain import from_plain
@@ -66,7 +67,7 @@ def budget(office: Office, who: Caller, name: str) -> dict[str, Any]:
     if cost is not None and statement.kind == "filter" and not statement.closed:
         priced = from_plain(json.loads(cost))
         usual, left = views.short(cost), office.price(who, name, priced, 1).affordable
-    runs = views.grouped(entries)
+    runs = sorted(activities(entries), key=lambda one: one.last.sequence, reverse=True)
     return {
         "statement": statement,
         "burned": 100 * office.share(who, name) if statement.kind == "filter" else 0.0,

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 
 from dosimeter.ledger import Entry, Kind, Statement
 from dosimeter.ledger.rules import LABEL
@@ -36,33 +35,6 @@ class Share:
     runs: int
     epsilon: float
     part: float
-
-
-@dataclass(frozen=True)
-class Run:
-    """Entries one after another with the same actor, purpose, kind and cost."""
-
-    entries: Sequence[Entry]
-
-    @property
-    def first(self) -> Entry:
-        """The first of them."""
-        return self.entries[0]
-
-    @property
-    def last(self) -> Entry:
-        """The last of them."""
-        return self.entries[-1]
-
-    @property
-    def runs(self) -> int:
-        """How many runs of the cost they stand for."""
-        return sum(entry.count for entry in self.entries)
-
-    @property
-    def cost(self) -> str:
-        """The cost, as people write it."""
-        return short(self.first.cost) if self.first.cost is not None else ""
 
 
 @dataclass(frozen=True)
@@ -158,12 +130,6 @@ def shares(entries: Sequence[Entry], by: str) -> list[Share]:
     whole = sum(took.values()) or 1.0
     found = [Share(name, runs[name], took[name], 100 * took[name] / whole) for name in took]
     return sorted(found, key=lambda share: (-share.epsilon, share.name))
-
-
-def grouped(entries: Sequence[Entry]) -> list[Run]:
-    """Entries by the run that made them, the newest run first."""
-    same = groupby(entries, lambda entry: (entry.kind, entry.actor, entry.purpose, entry.cost))
-    return [Run(list(run)) for _, run in same][::-1]
 
 
 def burn_down(statement: Statement, entries: Sequence[Entry]) -> str:
