@@ -247,6 +247,13 @@ class TestKeys:
         assert again.replayed
         assert again.hash == first.hash
 
+    def test_a_key_is_that_of_one_spend_among_others_that_are_alike(self, ledger: Ledger) -> None:
+        budget = ledger.create("b", epsilon=1.0, delta=1e-6)
+        keys = ["k1", None, "k2", None]
+        receipts = [budget.spend(dm.Gaussian(20), key=key) for key in keys]
+        assert [receipt.sequence for receipt in receipts] == [1, 2, 3, 4]
+        assert [entry.key for entry in budget.history()[1:]] == keys
+
     def test_keys_of_different_budgets_are_different(self, ledger: Ledger) -> None:
         for name in ("a", "b"):
             budget = ledger.create(name, epsilon=1.0, delta=1e-6)
