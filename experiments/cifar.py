@@ -32,16 +32,20 @@ Arrays = dict[str, np.ndarray]
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds `--data`, by default what DOSIMETER_DATA names or what lies beside the checkout."""
-    named = os.environ.get("DOSIMETER_DATA")
-    default = pathlib.Path(named) if named else (BESIDE if BESIDE.exists() else None)
+    """Adds `--data`, by default `here`."""
     parser.add_argument(
         "--data",
         type=pathlib.Path,
-        default=default,
+        default=here(),
         help="CIFAR-10: a folder or archive of images, or cifar-10-batches-py "
         "(default: $DOSIMETER_DATA, here %(default)s)",
     )
+
+
+def here() -> pathlib.Path | None:
+    """What DOSIMETER_DATA names, or what lies beside the checkout, if anything does."""
+    named = os.environ.get("DOSIMETER_DATA")
+    return pathlib.Path(named) if named else (BESIDE if BESIDE.exists() else None)
 
 
 def require(path: pathlib.Path | None) -> pathlib.Path:

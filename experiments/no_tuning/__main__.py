@@ -17,6 +17,7 @@ from experiments import seeds
 from experiments.no_tuning import arms, outcome
 from experiments.no_tuning.tasks import Absent, load, require
 from experiments.record import PACKAGES, save
+from experiments.record import load as load_results
 
 FOLDER = pathlib.Path(__file__).parent
 KEPT = "no_tuning"
@@ -96,6 +97,7 @@ def main() -> None:
             require(task)
         except Absent as error:
             print(f"skipped: {task}: {error}")
+            results |= before(config, task)
             continue
         for base in bases(config, task):
             found = one_task(config, base, run) if task != "cifar" else alone(config, base, run)
@@ -103,6 +105,15 @@ def main() -> None:
     if not chosen.task:
         there = [name for name in ("wordfreq",) if importlib.util.find_spec(name)]
         save(FOLDER, config, results, packages=(*PACKAGES, "torch", "scikit-learn", *there))
+
+
+def before(config: Settings, task: str) -> Settings:
+    """The rows of a task that cannot be run here, as they were, with the commit that made them."""
+    document = load_results(FOLDER)
+    if document["config"] != config:
+        return {}
+    rows = {name: document["results"].get(name) for name in map(_name, bases(config, task))}
+    return {name: {"commit": document["commit"], **row} for name, row in rows.items() if row}
 
 
 def bases(config: Settings, task: str) -> list[Settings]:

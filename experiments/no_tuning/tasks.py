@@ -66,8 +66,8 @@ def require(name: str) -> None:
         raise Absent(f"Fashion-MNIST is not in {FASHION}; Debian has dataset-fashion-mnist")
     if name == "words" and importlib.util.find_spec("wordfreq") is None:
         raise Absent("the words come with wordfreq, which is not installed")
-    if name == "cifar" and not cifar.BESIDE.exists():
-        raise Absent(f"CIFAR-10 is not at {cifar.BESIDE}")
+    if name == "cifar" and cifar.here() is None:
+        raise Absent(f"CIFAR-10 is not at {cifar.BESIDE}, and DOSIMETER_DATA names no other place")
 
 
 @functools.cache
@@ -158,6 +158,6 @@ def grams(word: str) -> Tensor:
 
 def _cifar() -> Task:
     settings = {"pool": 2, "groups": 9, "least_variance": 1e-6}
-    train, test = features.datasets(cifar.BESIDE, settings)
+    train, test = features.datasets(cifar.require(cifar.here()), settings)
     (x, y), (test_x, test_y) = train.tensors, test.tensors
     return Task(x, y, test_x, test_y, (x.shape[1], 10))
