@@ -1,12 +1,14 @@
 """A budget of a ledger is a gate like any other: training needs no new code."""
 
+import math
+
 import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.ledger import Ledger
-from dosimeter.training import PrivateEngine
+from dosimeter.training import AdaptNoise, AutoRate, CorrectCount, PrivateEngine, fit
 
 
 def train(gate, epochs=50):
@@ -57,3 +59,30 @@ def test_reserved_steps_cost_one_entry_a_block(tmp_path):
         blocks = -(-affordable // 6)
         assert budget.statement().entries == 1 + 2 * blocks  # each block reserved, then noted
         assert ledger.verify("patients").ok
+
+
+def test_the_journal_and_the_history_tell_the_same_run(points, classifier, tmp_path):
+    """Readings and steps of a run that sets its own rate: nothing is charged beside the journal."""
+    how = {"policy": [AdaptNoise(every=1, horizon=3)], "signal": CorrectCount(noise_multiplier=20)}
+    with Ledger.open(f"sqlite:///{tmp_path}/budgets.db") as ledger:
+        budget = ledger.create("patients", epsilon=8.0, delta=1e-6)
+        history = fit(
+            classifier(), points(), budget, noise_multiplier=4.0, batch_size=50, epochs=6, seed=1,
+            progress=False, **how,
+        )  # fmt: skip
+        spends = [entry for entry in budget.history(1000) if entry.kind == "spend"]
+        journal, gate = dm.Filter(8.0, 1e-6), dm.Filter(8.0, 1e-6)
+        for entry in spends:
+            journal.spend(entry.priced(), entry.count)
+        chosen = history.replay([AdaptNoise(every=1, horizon=3)], gate)
+        assert ledger.verify("patients").ok
+        assert history.epsilon == budget.epsilon == journal.epsilon == gate.epsilon
+    readings = sum(epoch.signal is not None for epoch in history)
+    assert sum(entry.count for entry in spends) == history.steps + readings
+    assert readings
+    assert len({epoch.noise_multiplier for epoch in history}) > 1
+    for before, after in zip(chosen, history.epochs[1:], strict=False):
+        assert before == (after.noise_multiplier, after.batch_size, None)
+    rule, values = AutoRate(), sum(p.numel() for p in classifier().parameters())
+    rule.begin(steps=24, noise=4.0 * math.sqrt(values) / 50, bound=1.0)
+    assert history.replay_rates(rule) == [epoch.learning_rate for epoch in history]
