@@ -86,3 +86,12 @@ def test_what_is_absent_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(tasks, "FASHION", tmp_path)
     with pytest.raises(tasks.Absent, match="dataset-fashion-mnist"):
         tasks.require("fashion")
+
+
+def test_rows_that_cannot_be_run_here_stay(document):
+    rows = main.before(CONFIG, "fashion")
+    assert list(rows) == [f"fashion at {epsilon:g}" for epsilon in CONFIG["epsilons"]]
+    for name, row in rows.items():
+        assert row["commit"]
+        assert outcome.summary(row) == outcome.summary(document["results"][name])
+    assert main.before({**CONFIG, "delta": 1e-5}, "fashion") == {}  # of other settings
