@@ -14,7 +14,8 @@ import pytest
 import dosimeter as dm
 from dosimeter.ledger import Ledger
 from dosimeter.ledger.activity import activities
-from dosimeter.service import views
+from dosimeter.rounding import at_most, share_words
+from dosimeter.service import shown, views
 from service.servers import running
 
 HTML = {"Accept": "text/html"}
@@ -254,6 +255,70 @@ def test_a_broken_budget_hides_no_other(page, office, monkeypatch):
     assert "visits/2026-01" in text
 
 
+class TestUses:
+    """Who took how much, each as if alone: it does not matter who came first."""
+
+    def rows(self, page, name):
+        html = page.get("/budget", params={"name": name}, headers=HTML).text
+        table = html.partition("<h2>By person</h2>")[2].partition("</table>")[0]
+        return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in table.split("<tr>")[2:]], html
+
+    def test_equal_spends_are_equal_shares_whoever_came_first(self, page, url):
+        with Ledger.open(url) as ledger:
+            for who in ("ada", "bob"):
+                ledger["patients"].spend(dm.Gaussian(30.0), 20, actor=who)
+        rows, html = self.rows(page("reader:*"), "patients")
+        (ada, *same), (bob, *others) = rows
+        assert (ada, bob) == ("ada", "bob")
+        assert same == others
+        alone = dm.Filter(3.0, 1e-6)
+        alone.spend(dm.Gaussian(30.0), 20)
+        assert same == ["20", at_most(alone.epsilon), share_words(alone.spent_share)]
+        assert "nearly adds up" in html
+
+    def test_what_was_given_back_and_what_was_refused_is_nobodys(self, page, url):
+        with Ledger.open(url) as ledger:
+            budget = ledger["patients"]
+            budget.spend(dm.Gaussian(30.0), actor="ada")
+            with budget.reserve(dm.Gaussian(30.0), 5, actor="bob"):
+                pass
+            with pytest.raises(dm.BudgetExceeded):
+                budget.spend(dm.Gaussian(0.1), actor="eve")
+        rows, _ = self.rows(page("reader:*"), "patients")
+        assert [row[:2] for row in rows] == [["ada", "1"]]
+
+    def test_a_long_journal_is_spoken_of_from_where_the_page_begins(self, page, url, monkeypatch):
+        """A reservation from before may be given back in it, and is nobody's."""
+        monkeypatch.setattr(shown, "_ENTRIES", 4)
+        with Ledger.open(url) as ledger:
+            budget = ledger["patients"]
+            budget.spend(dm.Gaussian(30.0), actor="ada")
+            with budget.reserve(dm.Gaussian(30.0), 5, actor="bob"):
+                for who in ("eve", "eve", "cyd"):
+                    budget.spend(dm.Gaussian(30.0), actor=who)
+        rows, html = self.rows(page("reader:*"), "patients")
+        assert [row[:2] for row in rows] == [["eve", "2"], ["cyd", "1"]]
+        assert "This speaks of the last 4 entries." in html
+
+    def test_of_many_those_who_took_most_are_listed(self, page, url):
+        with Ledger.open(url) as ledger:
+            for number in range(15):
+                cost = dm.Gaussian(30.0 if number == 13 else 3000.0)
+                ledger["patients"].spend(cost, actor=f"p{number:02}")
+        rows, html = self.rows(page("reader:*"), "patients")
+        assert rows[0][0] == "p13"
+        assert len(rows) == 12
+        assert all(row[-1] != "0 %" for row in rows)
+        assert "and 3 others" in html
+
+    def test_without_a_limit_there_is_nothing_to_use_up(self, page, url):
+        with Ledger.open(url) as ledger:
+            ledger.create_odometer("clicks", 1e-6).spend(dm.Gaussian(30.0), actor="ada")
+        rows, html = self.rows(page("reader:*"), "clicks")
+        assert [len(row) for row in rows] == [3]
+        assert "used up</th>" not in html
+
+
 class TestViews:
     def entries(self, url, moments):
         clock = [datetime(2026, 1, 1, tzinfo=UTC)]
@@ -264,27 +329,14 @@ class TestViews:
                 budget.spend(dm.Gaussian(30.0), actor=who, purpose="p" if who == "ada" else "q")
             return budget.statement(), budget.history(), budget
 
-    def test_shares_add_up_and_runs_are_grouped(self, url):
+    def test_runs_are_grouped_and_what_is_left_is_drawn(self, url):
         statement, entries, _ = self.entries(url, [(1, "ada"), (1, "ada"), (1, "bob"), (1, "ada")])
-        people = views.shares(entries, "actor")
-        assert {share.name: share.runs for share in people} == {"ada": 3, "bob": 1}
-        assert sum(share.epsilon for share in people) == pytest.approx(statement.epsilon)
-        assert sum(share.part for share in people) == pytest.approx(100)
         assert [(one.first.actor, one.steps) for one in activities(entries)[1:]] == [
             ("ada", 3),
             ("bob", 1),
         ]
         assert views.short(activities(entries)[1].costs[0]) == "gaussian 30"
         assert "ε left" in views.burn_down(statement, entries)
-
-    def test_what_was_given_back_is_nobodys(self, url):
-        _, _, budget = self.entries(url, [(1, "ada")])
-        for who in ("ada", "bob"):
-            with budget.reserve(dm.Gaussian(30.0), 5, actor=who):
-                pass
-        (share,) = views.shares(budget.history(), "actor")
-        assert (share.name, share.runs) == ("ada", 1)
-        assert share.epsilon == pytest.approx(budget.history()[1].epsilon, rel=0.05)
 
     def test_a_budget_that_goes_at_a_steady_pace_ends_when_it_says(self, url):
         _, entries, budget = self.entries(url, [(24, "ada")] * 10)

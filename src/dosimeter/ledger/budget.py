@@ -232,6 +232,11 @@ class Budget:
             lines = journal.latest(transaction, balance, arguments.count("last", last))
         return [line.entry() for line in reversed(lines)]
 
+    def opening(self) -> Entry:
+        """The entry that made the budget, with its terms."""
+        with self._desk.store.reading() as transaction:
+            return next(journal.lines(transaction, book.read(transaction, self._name))).entry()
+
     def holds(self, sequence: int, hash: str) -> bool:
         """Whether the journal has the entry that a receipt names by its sequence and hash."""
         with self._desk.store.reading() as transaction:

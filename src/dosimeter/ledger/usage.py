@@ -7,12 +7,11 @@ use up alone, which nearly does. A spend in several blocks is counted once.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dosimeter.accounting import Account
+from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.burned import spent_share
 from dosimeter.ledger.accounts import terms_of
 from dosimeter.ledger.activity import asked
@@ -24,6 +23,7 @@ BY = ("person", "purpose", "budget")
 UNKNOWN = "unknown"
 """Who it was, or what for, where nobody said."""
 
+_Names = tuple[str, ...]
 _SIGN = {Kind.SPEND: 1, Kind.RESERVE: 1, Kind.RELEASE: -1}
 
 
@@ -70,7 +70,7 @@ def usage(budgets: Iterable[Budget], by: str = "person") -> list[Use]:
     return used([budget.history(budget.statement().entries) for budget in budgets], words(by))
 
 
-def words(by: str) -> tuple[str, ...]:
+def words(by: str) -> _Names:
     """What uses are told apart by.
 
     Raises:
@@ -82,32 +82,55 @@ def words(by: str) -> tuple[str, ...]:
     return found
 
 
-def used(journals: Iterable[Sequence[Entry]], by: tuple[str, ...]) -> list[Use]:
-    """The uses in some journals, each read from its opening entry on; by nothing, all as one."""
-    found: dict[tuple[str, ...], Use] = {}
-    times: dict[tuple[tuple[str, ...], Hashable, int], dict[str, int]] = {}
+def used(journals: Iterable[Sequence[Entry]], by: _Names, most: int | None = None) -> list[Use]:
+    """The uses in some journals, the greatest share first; by nothing, all as one.
+
+    Args:
+        journals: Each with its opening entry first. Of what comes after it any part may be left
+            out at its beginning; so is what that part gives back later.
+        by: Words that uses are told apart by.
+        most: Of how many the share is worked out, those with the most epsilon; by default of all.
+            The others follow without.
+    """
+    found: dict[_Names, Use] = {}
+    accounts: dict[_Names, list[Account]] = defaultdict(list)
+    times: dict[tuple[_Names, Hashable, int], dict[str, int]] = defaultdict(
+        lambda: defaultdict(int)
+    )
     for entries in journals:
-        costs: dict[tuple[str, ...], dict[Cost, int]] = defaultdict(lambda: defaultdict(int))
-        # What ends a reservation belongs to whoever made it.
-        made = {entry.sequence: entry for entry in entries if entry.kind is Kind.RESERVE}
-        for entry in entries:
-            if entry.kind not in _SIGN and entry.kind is not Kind.REFUSE:
-                continue
-            source = made.get(entry.reference or -1, entry)
+        costs: dict[_Names, dict[Cost, int]] = defaultdict(lambda: defaultdict(int))
+        for entry, source in _counted(entries):
             names = tuple(_name(source, word) for word in by)
-            use = found.setdefault(names, Use(names=names))
-            _note(use, entry)
+            _note(found.setdefault(names, Use(names=names)), entry)
             if entry.kind in _SIGN:
                 sign = _SIGN[entry.kind]
                 costs[names][entry.priced()] += sign * entry.count
-                one = times.setdefault((names, asked(source), source.count), defaultdict(int))
-                one[entry.budget] += sign
+                times[names, asked(source), source.count][entry.budget] += sign
+        terms = terms_of(entries[0].parameters or {})
         for names, spent in costs.items():
-            _alone(found[names], entries[0], spent)
+            accounts[names].append(_alone(terms, spent))
     for (names, _, count), each in times.items():
         found[names].spends += max(each.values())
         found[names].steps += max(each.values()) * count
+    for names, alone in accounts.items():
+        found[names].epsilon = max(account.epsilon for account in alone)
+    dearest = sorted(accounts, key=lambda names: (-found[names].epsilon, names))
+    for names in dearest[:most]:
+        found[names].share = max(spent_share(account) for account in accounts[names])
     return sorted(found.values(), key=lambda use: (-use.share, -use.epsilon, use.names))
+
+
+def _counted(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
+    """The entries that spend, give back or refuse, each with the one that says for whom.
+
+    What ends a reservation belongs to whoever made it.
+    """
+    made = {entry.sequence: entry for entry in entries if entry.kind is Kind.RESERVE}
+    for entry in entries:
+        if entry.kind in _SIGN or entry.kind is Kind.REFUSE:
+            source = entry if entry.reference is None else made.get(entry.reference)
+            if source is not None:
+                yield entry, source
 
 
 def _name(entry: Entry, word: str) -> str:
@@ -123,12 +146,10 @@ def _note(use: Use, entry: Entry) -> None:
     use.refused += entry.kind is Kind.REFUSE
 
 
-def _alone(use: Use, opening: Entry, spent: dict[Cost, int]) -> None:
-    """Takes into account what these costs alone come to under the terms of the budget."""
-    account = Account.open(terms_of(opening.parameters or {}))
+def _alone(terms: Terms, spent: dict[Cost, int]) -> Account:
+    """Where a budget would stand after these costs alone."""
+    account = Account.open(terms)
     for cost, count in spent.items():
         if count:
             account = account.after(cost, count)
-    use.epsilon = max(use.epsilon, account.epsilon)
-    if account.limit < math.inf:
-        use.share = max(use.share, spent_share(account))
+    return account

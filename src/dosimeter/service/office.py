@@ -315,6 +315,11 @@ class Office:
                              "gives the whole journal")  # fmt: skip
         return self._ledger[name].history(last)
 
+    def opening(self, caller: Caller, name: str) -> Entry:
+        """The entry that made a budget, with its terms."""
+        caller.require(Role.READER, [name])
+        return self._ledger[name].opening()
+
     def share(self, caller: Caller, name: str) -> float:
         """How much of a limit is used up, from 0 to 1."""
         caller.require(Role.READER, [name])

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from dosimeter.errors import DosimeterError
+from dosimeter.ledger import Entry
 from dosimeter.ledger.activity import activities
+from dosimeter.ledger.usage import Use, used
 from dosimeter.rdp import MECHANISMS, Cost, Neighbours
 from dosimeter.rdp.cost import parameters
 from dosimeter.rdp.plain import from_plain
@@ -23,6 +26,7 @@ _RECENT = 40
 _ENTRIES = 2000
 _RUNS = 20
 _LATELY = 200
+_LISTED = 12
 
 
 def overview(office: Office, who: Caller, containing: str, after: str) -> dict[str, Any]:
@@ -68,15 +72,18 @@ def budget(office: Office, who: Caller, name: str) -> dict[str, Any]:
         priced = from_plain(json.loads(cost))
         usual, left = views.short(cost), office.price(who, name, priced, 1).affordable
     runs = sorted(activities(entries), key=lambda one: one.last.sequence, reverse=True)
+    whole = entries[0].sequence == 0
+    journal = entries if whole else [office.opening(who, name), *entries]
     return {
         "statement": statement,
         "burned": 100 * office.share(who, name) if statement.kind == "filter" else 0.0,
         "entries": entries,
-        "whole": len(entries) == statement.entries,
+        "whole": whole,
+        "listed": _LISTED,
         "picture": views.burn_down(statement, entries),
         "still": STILL * (sum(one.epsilon >= statement.limit for one in entries if one.cost) > 1),
-        "people": views.shares(entries, "actor"),
-        "purposes": views.shares(entries, "purpose"),
+        "people": _uses(journal, "person"),
+        "purposes": _uses(journal, "purpose"),
         "runs": runs[:_RUNS],
         "more_runs": max(0, len(runs) - _RUNS),
         "guarantee": promise,
@@ -92,6 +99,11 @@ def budget(office: Office, who: Caller, name: str) -> dict[str, Any]:
             for label, entry in office.refusals(who, name, _LATELY)[:_RUNS]
         ],
     }
+
+
+def _uses(journal: Sequence[Entry], by: str) -> list[Use]:
+    """Whoever, or whatever, something was spent for, with what that would use up alone."""
+    return [use for use in used([journal], (by,), _LISTED) if use.steps]
 
 
 def what_if(

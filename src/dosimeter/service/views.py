@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 
 from dosimeter.ledger import Entry, Kind, Statement
 from dosimeter.ledger.rules import LABEL
-from dosimeter.ledger.usage import UNKNOWN
 from dosimeter.rdp.cost import figure
 from dosimeter.report.svg import Axes, Guide, Point, Trace, draw
 from dosimeter.rounding import at_least, at_most, exact
@@ -25,16 +24,6 @@ PAID = (Kind.SPEND, Kind.RESERVE)
 _MOST_POINTS = 300
 _FEWEST_BLOCKS = 3
 _EARLIEST_FORECAST = timedelta(hours=1)
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one person, or one purpose, took of the epsilon of some entries."""
-
-    name: str
-    runs: int
-    epsilon: float
-    part: float
 
 
 @dataclass(frozen=True)
@@ -108,28 +97,6 @@ def forecast(entries: Sequence[Entry], cost: str, left: int, now: datetime) -> s
     except OverflowError:
         return None
     return end.date().isoformat()
-
-
-def shares(entries: Sequence[Entry], by: str) -> list[Share]:
-    """Who, or what for, took how much of the epsilon over some entries, the most first.
-
-    What a reservation gave back is taken off whoever made it.
-    """
-    took: dict[str, float] = {}
-    runs: Counter[str] = Counter()
-    made = {entry.sequence: entry for entry in entries if entry.kind is Kind.RESERVE}
-    before = entries[0].epsilon if entries else 0.0
-    for entry in entries:
-        source = made.get(entry.reference or 0) if entry.kind is Kind.RELEASE else entry
-        if source is not None and source.kind in PAID:
-            name = getattr(source, by) or UNKNOWN
-            took[name] = took.get(name, 0.0) + entry.epsilon - before
-            runs[name] += entry.count if source is entry else -source.count
-        before = entry.epsilon
-    took = {name: max(0.0, epsilon) for name, epsilon in took.items() if runs[name] > 0}
-    whole = sum(took.values()) or 1.0
-    found = [Share(name, runs[name], took[name], 100 * took[name] / whole) for name in took]
-    return sorted(found, key=lambda share: (-share.epsilon, share.name))
 
 
 def burn_down(statement: Statement, entries: Sequence[Entry]) -> str:
