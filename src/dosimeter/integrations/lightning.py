@@ -9,8 +9,10 @@ whatever would touch gradients or data on another way.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from dosimeter.accounting import Gate
@@ -62,6 +64,8 @@ class PrivateTraining(Callback):
         spends_kept: Says that the gate outlived the run whose checkpoint is resumed and holds its
             spends; otherwise they are charged again.
         seed: Makes the run repeatable and its noise predictable.
+        watch: The URL of a budget service, or a folder for `dosimeter watch`, whose page shows the
+            fit under the name of the module's class, and can end it at its next step.
         **options: Anything else that `PrivateEngine.make_private` takes.
 
     Guarantee:
@@ -84,6 +88,7 @@ class PrivateTraining(Callback):
         released: Collection[str] = (),
         spends_kept: bool = False,
         seed: int | None = None,
+        watch: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -92,11 +97,12 @@ class PrivateTraining(Callback):
         self._policies, self._signal, self._public = listed(policy), signal, public
         self._noise, self._network, self._released = noise_multiplier, network, set(released)
         self._sizes = batch_size, physical_batch_size
-        self._kept, self._seed = spends_kept, seed
+        self._kept, self._seed, self._watch = spends_kept, seed, watch
         self._options = {"max_grad_norm": max_grad_norm, **options}
         self._run: Loop | None = None
         self._saved: dict[str, Any] | None = None
         self._undo: list[Callable[[], None]] = []
+        self._page = ExitStack()
         self._loader: Any = None
 
     @property
@@ -143,6 +149,8 @@ class PrivateTraining(Callback):
         if self._saved is not None:
             self._run.restore(self._saved, network, spends_kept=self._kept)
             self._saved = None
+        epochs, name = max(1, trainer.max_epochs or 1), type(pl_module).__name__
+        self._page.enter_context(self._run.watched(self._watch, name=name, epochs=epochs))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tells Lightning how many batches there will be, for the batch size may have changed."""
@@ -177,12 +185,18 @@ class PrivateTraining(Callback):
         """Keeps what a checkpoint says was spent, for the gate to be charged with."""
         self._saved = state_dict or None
 
-    def on_exception(self, *_: Any, **__: Any) -> None:
-        """Leaves the user's objects as they were."""
-        self.teardown()
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Leaves the user's objects as they were, and tells the page that the fit failed."""
+        try:
+            self._page.__exit__(type(exception), exception, exception.__traceback__)
+        finally:
+            self.teardown()
 
     def teardown(self, *_: Any, **__: Any) -> None:
         """Leaves the user's objects as they were."""
+        self._page.close()
         while self._undo:
             self._undo.pop()()
 

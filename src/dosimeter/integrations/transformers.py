@@ -12,6 +12,7 @@ import copy
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from dosimeter.accounting import Gate
@@ -70,6 +71,9 @@ class PrivateTrainer(Trainer):
         spends_kept: Says that the gate outlived the run whose checkpoint is resumed and holds its
             spends; otherwise they are charged again.
         seed: Makes batches and noise repeatable, and the noise predictable.
+        watch: The URL of a budget service, or a folder for `dosimeter watch`, whose page shows the
+            training under `args.run_name`, or the name of the model's class, and can end it at
+            its next step.
         **kwargs: What `Trainer` takes.
 
     Guarantee:
@@ -88,6 +92,7 @@ class PrivateTrainer(Trainer):
         signal: Signal | None = None,
         spends_kept: bool = False,
         seed: int | None = None,
+        watch: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> None:
         given = kwargs.pop("args", args[1] if len(args) > 1 else None)
@@ -99,6 +104,7 @@ class PrivateTrainer(Trainer):
         self.gate, self._noise, self._seed = gate, noise_multiplier, seed
         self._given, self._physical, self._loss = given, physical_batch_size, loss
         self._kept, self._policies, self._signal = spends_kept, listed(policy), signal
+        self._watch, self._page = watch, ExitStack()
         require_signal(policy, signal, self.eval_dataset)
         self._run: Loop | None = None
         self._batches: PromisedLoader | None = None
@@ -115,6 +121,11 @@ class PrivateTrainer(Trainer):
         if self._run is None:
             raise ValueError("training must have begun, got none yet")
         return self._run
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """Trains, and tells the page how it ended, if there is one."""
+        with ExitStack() as self._page:
+            return super().train(*args, **kwargs)
 
     # -- what the Trainer asks for -------------------------------------------------------
 
@@ -148,15 +159,12 @@ class PrivateTrainer(Trainer):
 
     def _make_private(self, base: Any) -> None:
         batches = self.get_train_dataloader()
-        # `max_steps` counts physical batches, as the Trainer does.
-        most = self.args.max_steps
-        epochs = most / len(batches) if most > 0 else self.args.num_train_epochs
         noise, gate = priced(
             self.gate,
             self._noise,
             batch_size=batches.batch_size,
             records=batches.records,
-            epochs=epochs,
+            epochs=self._epochs(),
             policies=self._policies,
             reading=None if self._signal is None else self._signal.cost,
         )
@@ -181,6 +189,18 @@ class PrivateTrainer(Trainer):
         self._run = Loop(engine, self._policies, self._reading if self._signal else None)
         smoothing = self._given.label_smoothing_factor
         self._record_loss = engine.private_loss(self._loss or loss_for(self.model, smoothing))
+
+    def _epochs(self) -> float:
+        """How many there will be; `max_steps` counts physical batches, as the Trainer does."""
+        most = self.args.max_steps
+        if most > 0:
+            return float(most / len(self.get_train_dataloader()))
+        return float(self.args.num_train_epochs)
+
+    def _begin(self) -> None:
+        """Tells the page that training begins."""
+        name, epochs = self.args.run_name or type(self.model).__name__, math.ceil(self._epochs())
+        self._page.enter_context(self._loop.watched(self._watch, name=name, epochs=epochs))
 
     def _reading(self) -> Reading:
         """Pays for a reading of the model and makes it."""
@@ -266,10 +286,14 @@ class PrivateTrainer(Trainer):
 
 
 class _Stop(TrainerCallback):
-    """Ends training with the budget."""
+    """Ends training with the budget, or when the page says so."""
 
     def __init__(self, trainer: PrivateTrainer) -> None:
         self._trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Before the first step."""
+        self._trainer._begin()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Notes what was paid and not used before."""

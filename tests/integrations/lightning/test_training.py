@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -15,10 +16,14 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 
 import dosimeter as dm
+from dosimeter import watching
 from dosimeter.decisions import AdaptNoise, Policy, StepSettings, StopEarly
 from dosimeter.errors import BudgetExceeded, TicketError
 from dosimeter.integrations.lightning import PrivateTraining
+from dosimeter.ledger import Ledger
 from dosimeter.training import CorrectCount, PrivateEngine
+from dosimeter.watching import LIVE, STOP, STOPPED
+from service.servers import running
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -371,3 +376,93 @@ class TestRefusals:
         classifier.training_step = step
         with pytest.raises(TicketError):
             fit(classifier, PrivateTraining(odometer(), noise_multiplier=2.0))
+
+
+class TestWatched:
+    def told(self, folder):
+        return json.loads((folder / LIVE).read_text())
+
+    def test_a_page_is_told_how_the_fit_goes(self, classifier, fit, tmp_path):
+        gate = dm.Filter(epsilon=8, delta=1e-5)
+        privacy = PrivateTraining(gate, noise_multiplier=2.0, watch=tmp_path)
+        fit(classifier, privacy, max_epochs=2)
+        told = self.told(tmp_path)
+        assert (told["name"], told["state"], told["ended"]) == (
+            "Classifier",
+            "ended",
+            "it was done",
+        )
+        assert (told["epochs"], told["limit"]) == (2, 8.0)
+        assert [row["epoch"] for row in told["history"]] == [1, 2]
+        assert told["history"][-1]["epsilon"] == gate.epsilon
+        assert told["history"][-1]["spent_share"] == gate.spent_share
+        assert [row["noise_multiplier"] for row in told["history"]] == [2.0, 2.0]
+
+    def test_its_button_ends_the_fit_at_the_next_step(self, classifier, fit, tmp_path, monkeypatch):
+        monkeypatch.setattr(watching, "_EVERY", 0.001)
+        privacy = PrivateTraining(odometer(), noise_multiplier=2.0, watch=tmp_path)
+        classifier.on_train_epoch_end = (tmp_path / STOP).touch
+        trainer = fit(classifier, privacy, max_epochs=100_000)
+        assert trainer.current_epoch < 100_000
+        assert privacy.engine.stopped == STOPPED
+        assert privacy.engine.steps == privacy.engine.spends
+        told = self.told(tmp_path)
+        assert (told["state"], told["ended"]) == ("ended", STOPPED)
+        assert told["history"][-1]["epsilon"] == privacy.engine.epsilon
+
+    def test_an_epoch_is_told_of_when_checkpoints_have_it(
+        self, classifier, fit, tmp_path, monkeypatch
+    ):
+        """What policies made of a reading must not be seen if the run can forget that it paid."""
+        monkeypatch.setattr(watching, "_EVERY", 0.001)
+        seen = []
+        privacy = PrivateTraining(odometer(), noise_multiplier=2.0, watch=tmp_path)
+        saving = ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
+        save = saving.on_train_epoch_end
+
+        def saved(*args):
+            time.sleep(0.05)  # long enough for a page to be told
+            seen.append(len(self.told(tmp_path)["history"]))
+            save(*args)
+
+        saving.on_train_epoch_end = saved
+        fit(classifier, privacy, saving, max_epochs=3, enable_checkpointing=True)
+        assert seen[0] == 0
+        assert all(told <= number for number, told in enumerate(seen))
+
+    def test_a_budget_that_ends_is_said(self, classifier, fit, tmp_path):
+        privacy = PrivateTraining(dm.Filter(epsilon=1, delta=1e-5), noise_multiplier=2.0,
+                                  watch=tmp_path)  # fmt: skip
+        fit(classifier, privacy, max_epochs=1000)
+        assert self.told(tmp_path)["ended"] == "the gate refused the next step"
+
+    def test_a_fit_that_fails_is_not_said_to_be_done(self, classifier, fit, tmp_path):
+        def broken():
+            raise RuntimeError("broken")
+
+        classifier.on_train_epoch_end = broken
+        ended = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(watching.Watch, "end", lambda _, *how: ended.append(how))
+            with pytest.raises(RuntimeError, match="broken"):
+                fit(classifier, PrivateTraining(odometer(), noise_multiplier=2.0, watch=tmp_path))
+        assert ended == [("failed", "RuntimeError")]
+
+    def test_an_address_that_is_none_is_said_before_anything_is_spent(self, classifier, fit):
+        gate = odometer()
+        with pytest.raises(ValueError, match="watch must be a URL or a folder"):
+            fit(classifier, PrivateTraining(gate, noise_multiplier=2.0, watch="nowhere"))
+        assert gate.epsilon == 0
+
+    def test_a_service_shows_it(self, classifier, fit, tmp_path, monkeypatch):
+        url = f"sqlite:///{tmp_path}/budgets.db"
+        with running(url) as service:
+            monkeypatch.setenv("DOSIMETER_TOKEN", service.token("owner:*"))
+            with Ledger.open(service.address) as ledger:
+                gate = ledger.create("patients", 8.0, 1e-5)
+                privacy = PrivateTraining(gate, noise_multiplier=2.0, watch=service.address)
+                fit(classifier, privacy, max_epochs=2)
+            caller = service.office.tokens.caller(os.environ["DOSIMETER_TOKEN"])
+            (run,) = service.office.runs.listed(caller)
+            assert (run.budget, run.status["state"]) == ("patients", "ended")
+            assert len(run.status["history"]) == 2

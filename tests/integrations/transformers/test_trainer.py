@@ -9,13 +9,15 @@ import sys
 
 import pytest
 import torch
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback
 
 import dosimeter as dm
+from dosimeter import watching
 from dosimeter.decisions import Policy, StopEarly
 from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.integrations.transformers import PrivateTrainer
 from dosimeter.training import CorrectCount, PrivateEngine
+from dosimeter.watching import LIVE, STOP, STOPPED
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -292,3 +294,48 @@ class TestPolicies:
         with pytest.raises(ValueError, match="signal must be given"):
             PrivateTrainer(odometer(), model("bert"), arguments(), noise_multiplier=2.0,
                            policy=Halving(), train_dataset=sentences())  # fmt: skip
+
+
+class TestWatched:
+    def trained(self, model, sentences, arguments, watch, *callbacks, **options):
+        gate = dm.Filter(epsilon=8, delta=1e-5)
+        trainer = PrivateTrainer(gate, model("bert with LoRA"), arguments(**options),
+                                 noise_multiplier=2.0, train_dataset=sentences(), watch=watch,
+                                 callbacks=list(callbacks))  # fmt: skip
+        trainer.train()
+        return trainer, json.loads((watch / LIVE).read_text())
+
+    def test_a_page_is_told_how_training_goes(self, model, sentences, arguments, tmp_path):
+        trainer, told = self.trained(model, sentences, arguments, tmp_path, num_train_epochs=2)
+        assert (told["state"], told["ended"], told["epochs"]) == ("ended", "it was done", 2)
+        assert [row["epoch"] for row in told["history"]] == [1, 2]
+        assert told["history"][-1]["epsilon"] == trainer.gate.epsilon
+        assert told["name"]
+
+    def test_its_button_ends_training_at_the_next_step(
+        self, model, sentences, arguments, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr(watching, "_EVERY", 0.001)
+
+        class Press(TrainerCallback):
+            def on_epoch_end(self, *_, **__):
+                (tmp_path / STOP).touch()
+
+        trainer, told = self.trained(model, sentences, arguments, tmp_path, Press(),
+                                     num_train_epochs=1000)  # fmt: skip
+        assert trainer.engine.stopped == told["ended"] == STOPPED
+        assert trainer.engine.steps == trainer.engine.spends < 6000
+        assert told["history"][-1]["epsilon"] == trainer.gate.epsilon
+
+    def test_training_that_fails_is_not_said_to_be_done(
+        self, model, sentences, arguments, tmp_path, monkeypatch
+    ):
+        class Break(TrainerCallback):
+            def on_step_end(self, *_, **__):
+                raise RuntimeError("broken")
+
+        ended = []
+        monkeypatch.setattr(watching.Watch, "end", lambda _, *how: ended.append(how))
+        with pytest.raises(RuntimeError, match="broken"):
+            self.trained(model, sentences, arguments, tmp_path, Break())
+        assert ended == [("failed", "RuntimeError")]
