@@ -1,5 +1,6 @@
 """Settings for every suite."""
 
+import functools
 import os
 
 import pytest
@@ -17,4 +18,17 @@ def _own_cache(tmp_path_factory):
     whole = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOSIMETER_CACHE", str(whole / "menus"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_tree_of_commands():
+    """It is built once: Typer's runner would build all of it at every call, which takes longest."""
+    try:
+        from typer import testing
+    except ImportError:  # in environments of other libraries
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(testing, "_get_command", functools.cache(testing._get_command))
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -33,6 +34,7 @@ def commands() -> Iterator[tuple[str, ...]]:
             found.append(((*path, name), child))
 
 
+@functools.cache
 def help_of(path: tuple[str, ...]) -> str:
     done = CliRunner().invoke(app, [*path, "--help"], prog_name="dosimeter", env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
