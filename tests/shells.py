@@ -26,7 +26,11 @@ with socket.socket(socket.AF_UNIX) as there:
 sys.exit(code[0] if code else 255)
 """
 
-LOADED = ("rich.console", "pydantic", "dosimeter.cli.app", "dosimeter.ledger.ledger")
+LOADED = (
+    *("rich.console", "rich.table", "sqlite3"),
+    *("dosimeter.cli.app", "dosimeter.ledger.audit", "dosimeter.ledger.ledger"),
+    "dosimeter.service",
+)
 """What is imported before anybody calls."""
 
 
