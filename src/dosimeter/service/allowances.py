@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import BindParameter, bindparam, delete, insert, select
 
 from dosimeter.ledger import AccessDenied, Ledger, Statement
 from dosimeter.rdp import Cost
@@ -18,6 +18,8 @@ from dosimeter.service.cabinet import Cabinet, allowances
 from dosimeter.service.roles import owner_name
 
 MOST_HOLDERS = 1000
+_NAMES: BindParameter[str] = bindparam("names", expanding=True)
+_ASKED = select(allowances).where(allowances.c.budget.in_(_NAMES) | allowances.c.name.in_(_NAMES))
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,8 @@ class Allowances:
         Raises:
             AccessDenied: One of the names is that of an allowance.
         """
-        names = list(costs)
-        asked = allowances.c.budget.in_(names) | allowances.c.name.in_(names)
         with self._cabinet.reading() as connection:
-            rows = connection.execute(select(allowances).where(asked)).all()
+            rows = connection.execute(_ASKED, {"names": list(costs)}).all()
         both = dict(costs)
         for row in rows:
             if row.name in costs:

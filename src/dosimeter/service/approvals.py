@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from dosimeter import arguments
 from dosimeter.ledger import AccessDenied, AwaitingApproval, KeyConflict, Ledger, Receipt
@@ -26,6 +26,11 @@ from dosimeter.service.cabinet import Cabinet, lines, requests
 from dosimeter.service.holds import LONGEST_LIFE, Holds
 
 WAITING, APPROVED, DENIED = "waiting", "approved", "denied"
+# Asked at every spend, so built once: building takes longer than asking.
+_MINE = select(requests).where(
+    requests.c.owner == bindparam("owner"), requests.c.key == bindparam("key")
+)
+_LINES = select(lines).where(lines.c.budget.in_(bindparam("names", expanding=True)))
 
 
 @dataclass(frozen=True)
@@ -116,8 +121,7 @@ class Approvals:
             KeyConflict: The key is that of another spend.
         """
         with self._cabinet.reading() as connection:
-            mine = select(requests).where(requests.c.owner == owner, requests.c.key == key)
-            row = connection.execute(mine).first()
+            row = connection.execute(_MINE, {"owner": owner, "key": key}).first()
         if row is None:
             return None
         asked = json.loads(row.costs)
@@ -170,7 +174,7 @@ class Approvals:
 
     def _lines(self, names: Any) -> dict[str, float]:
         with self._cabinet.reading() as connection:
-            rows = connection.execute(select(lines).where(lines.c.budget.in_(list(names)))).all()
+            rows = connection.execute(_LINES, {"names": list(names)}).all()
         return {row.budget: row.above for row in rows}
 
 

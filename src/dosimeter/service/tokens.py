@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from dosimeter import arguments
 from dosimeter.ledger import AccessDenied
@@ -26,6 +26,11 @@ from dosimeter.service.roles import Caller, Grant, owner_name
 DAY = 86400.0
 SESSION = 12 * 3600.0
 _LONGEST_DAYS = 3660
+_VALID = select(tokens).where(
+    tokens.c.id == bindparam("id"),
+    tokens.c.revoked.is_(None),
+    tokens.c.expires > bindparam("now"),
+)
 _REFUSED = "token must be one that is valid here, got one that is unknown, expired or revoked"
 
 
@@ -143,11 +148,8 @@ class Tokens:
             connection.execute(delete(sessions).where(sessions.c.hash == _hash(secret)))
 
     def _valid(self, id: str) -> Any:
-        query = select(tokens).where(
-            tokens.c.id == id, tokens.c.revoked.is_(None), tokens.c.expires > self._clock()
-        )
         with self._cabinet.reading() as connection:
-            return connection.execute(query).first()
+            return connection.execute(_VALID, {"id": id, "now": self._clock()}).first()
 
 
 def _caller(row: Any) -> Caller:
