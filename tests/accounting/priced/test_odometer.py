@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 import dosimeter as dm
 from adversaries import player
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
-from dosimeter.accounting.priced.ladder import make_ladder
+from dosimeter.accounting.priced.ladder import _worst, make_ladder
 from dosimeter.accounting.priced.menu import Losses, lattice_level, least_epsilon
 from dosimeter.accounting.priced.table import Bundle, stopping_value
 from dosimeter.attack import FiniteMechanism
@@ -157,6 +157,31 @@ def test_readings_never_fall_below_what_one_menu_would_promise():
     for quanta in (1, 5, 50, 300):
         mu = np.sqrt(quanta * steps) / 100
         assert ladder.readings[quanta] >= gaussian_epsilon(mu, DELTA)
+
+
+@pytest.mark.parametrize(
+    ("scale", "runs", "exact"),
+    [(10.0, 100, 4.694), pytest.param(50.0, 1000, 2.906, marks=pytest.mark.slow)],
+)
+def test_a_plan_of_laplace_queries_is_confirmed(scale, runs, exact):
+    """First readings are all that can be lost, where the checker's grid is far too coarse."""
+    query = dm.Laplace(scale)
+    planned = dm.Odometer(DELTA, menu=[query], plan=(query, runs))
+    planned.spend(query, runs)
+    assert planned.standing.menu
+    assert exact <= planned.epsilon <= 1.06 * exact
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_no_direction_is_left_out_where_a_coarser_lattice_judges_it(turn):
+    step = sgd(1.0)
+    losses, item = Losses(4.0, DELTA, lattice_level(4.0)), Item(step, 400, 1)
+    ways = [[Bundle(losses.of(step, item.steps, way), 1)] for way in Direction][::turn]
+    readings = (0.0, *(1.45 + 0.33 * n for n in range(6)))
+    values = [stopping_value(bundles, readings) for bundles in ways]
+    assert values[0] != values[1]
+    assert _worst(ways, readings, 1.0) == max(values)
+    assert _worst(ways, readings, values[0] / 2) >= values[0]
 
 
 PLD = {1: 0.9703, 6: 1.7286, 20: 3.0019, 25: 3.3563, 30: 3.6827, 40: 4.2753, 50: 4.8103} | {

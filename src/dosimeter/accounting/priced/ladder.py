@@ -101,6 +101,8 @@ def _confirmed(built: Ladder) -> Ladder:
         if step:
             slope = math.log(before / value) / step if value < before else slope / 2
         step = max(1.02 * math.log(value / ladder.menu.delta) / slope, _LEAST_RISE)
+        # Where readings stand at the most that can be lost, the slope is flat at first.
+        step = min(step, _MOST_RISE / 5)
         raised, before = raised + step, value
     raise ValueError(
         "menu must be confirmed by a second computation, got readings that it puts more than "
@@ -152,12 +154,17 @@ def _within(
 
 
 def _worst(ways: Sequence[Sequence[Bundle]], readings: tuple[float, ...], delta: float) -> float:
-    """The stopping value of the worst direction, or of the first that is beyond delta."""
-    value = 0.0
-    for bundles in ways:
-        value = max(value, stopping_value(bundles, readings))
-        if not value <= delta:
-            break
+    """The stopping value of the worst direction, or of the first that is beyond delta.
+
+    The first direction is usually the worst by far, so that a coarser lattice, which only
+    overstates the other, is enough to say so.
+    """
+    first, *others = ways
+    value = stopping_value(first, readings)
+    for bundles in others:
+        rough = [Bundle(b.loss.at_level(b.loss.level + 1), b.price) for b in bundles]
+        if value <= delta and not stopping_value(rough, readings) <= value:
+            value = max(value, stopping_value(bundles, readings))
     return value
 
 
