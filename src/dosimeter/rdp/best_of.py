@@ -88,6 +88,16 @@ class BestOf(Cost):
         """(2 + eta) times that of a trial (Papernot and Steinke, Corollary 3)."""
         return (2 + self.eta) * self.cost.pure_epsilon * self.steps * UP**4
 
+    @property
+    def gamma(self) -> float:
+        """The parameter of the law of the number of trials; 1 where there is always one."""
+        return math.exp(-_distance(self.mean, self.eta))
+
+    @property
+    def expected(self) -> float:
+        """The mean of the law that is drawn from, rounded up; not below `mean`."""
+        return max(self.mean, _expected(_distance(self.mean, self.eta), self.eta)) * (1 + 1e-12)
+
     def trials(self) -> int:
         """How many trials to run, drawn from the operating system's randomness; tell nobody."""
         t = _distance(self.mean, self.eta)

@@ -7,6 +7,7 @@ number of trials, and `dosimeter tune` (`dosimeter.search.tune`) does either fro
 
 from dosimeter.search.allowance import Allowance
 from dosimeter.search.objective import PrivateObjective
+from dosimeter.search.profile import approximate
 from dosimeter.search.selection import best_of, selection
 
-__all__ = ["Allowance", "PrivateObjective", "best_of", "selection"]
+__all__ = ["Allowance", "PrivateObjective", "approximate", "best_of", "selection"]

@@ -15,6 +15,7 @@ from typing import TypeVar
 from dosimeter.accounting import Gate
 from dosimeter.rdp import BestOf, Cost, Gaussian, Together
 from dosimeter.search.allowance import Prepaid
+from dosimeter.search.profile import approximate
 
 T = TypeVar("T")
 
@@ -47,6 +48,7 @@ def best_of(
     mean: float,
     score: Gaussian | None = None,
     eta: float = 0.0,
+    delta: float | None = None,
 ) -> tuple[float, T]:
     """The score and the result of the best trial of a random number of them.
 
@@ -61,6 +63,8 @@ def best_of(
         mean: How many trials are expected, at least 1.
         score: What the private score of a trial costs; None for one on public records.
         eta: The shape of the law of their number: 0 logarithmic, 1 geometric; see `BestOf`.
+        delta: What of the gate's `approx_delta` pays for the search as one (epsilon, delta), which
+            is cheaper if little else is spent (`approximate`); None to charge its Rényi curve.
 
     Raises:
         BudgetExceeded: The gate refused the search, or a trial asked for more than its steps and
@@ -86,7 +90,7 @@ def best_of(
     paid = Counter({cost: steps})
     if score is not None:
         paid[score] += 1
-    gate.spend(search)
+    gate.spend(search if delta is None else approximate(search, delta))
     best: tuple[float, T] | None = None
     for _ in range(search.trials()):
         value, result = trial(Prepaid(paid))
