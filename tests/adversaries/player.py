@@ -147,3 +147,22 @@ def stopped(cost, counts, readings, delta):
             value = board.after(0, np.maximum(value, board.pays(reading)))
         best = max(best, float(value[board.zero]))
     return best
+
+
+def within(costs, sizes, most, epsilon, delta):
+    """What she reaches who buys two costs in lots of `sizes`, never leaving a region of counts.
+
+    Beside j lots of the second cost she may have up to most[j] of the first.
+    """
+    runs = [Runs(cost, False, epsilon=epsilon, delta=delta) for cost in costs]
+    board = Board(epsilon, [run.of(size) for run, size in zip(runs, sizes, strict=True)])
+    more = []
+    for limit in reversed(most):
+        row = [board.pays(epsilon)] * (limit + 1)
+        for i in range(limit, -1, -1):
+            if i < limit:
+                row[i] = np.maximum(row[i], board.after(0, row[i + 1]))
+            if i < len(more):
+                row[i] = np.maximum(row[i], board.after(1, more[i]))
+        more = row
+    return float(more[0][board.zero])
