@@ -69,7 +69,7 @@ class Rows(Entry):
 
     def __init__(self, rows: Tensor) -> None:
         self._rows = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
-        self.records = len(rows)
+        self.records, self.width = len(rows), self._rows.shape[1]
 
     def squares(self) -> Tensor:
         """See Entry."""
@@ -290,21 +290,19 @@ def added(left: Tensor, right: Tensor) -> Tensor:
     if len(left) <= PIECE:
         return (left.T @ right).flatten()
     whole = len(left) - len(left) % PIECE
-    total = left.new_zeros(left.shape[1], right.shape[1], dtype=torch.float64)
+    total = (left[whole:].T @ right[whole:]).double()
     # Threads wait for each other after every call.
     held = HELD if torch.get_num_threads() == 1 else 16 * HELD
-    rows = PIECE * max(1, held // total.numel())
-    for start in range(0, whole, rows):
-        some, others = (
-            torch.unflatten(each[start : min(start + rows, whole)], 0, (-1, PIECE))
-            for each in (left, right)
-        )
+    at_once = max(1, held // total.numel())
+    pieces = (
+        torch.split(torch.unflatten(each[:whole], 0, (-1, PIECE)), at_once)
+        for each in (left, right)
+    )
+    for some, others in zip(*pieces, strict=True):
         if len(some) == 1:
             total += some[0].T @ others[0]
         else:
             total += torch.bmm(some.mT, others).sum(0, dtype=torch.float64)
-    if whole < len(left):
-        total += left[whole:].T @ right[whole:]
     return total.flatten()
 
 
