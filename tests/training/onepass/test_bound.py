@@ -179,3 +179,18 @@ def test_physical_batches_give_the_same_sums():
     for release in releases[1:]:
         # How the layers round depends on the size of a matrix product.
         assert float((release - releases[0]).norm()) <= 2e-5
+
+
+def test_squares_that_vanish_in_many_narrow_parameters():
+    """The room for them is that of all parameters, those that are measured side by side too."""
+    parameters = [nn.Parameter(torch.zeros(n)) for n in (1, 600, 400)]
+    book, bound = Book(1), 1e-18
+    for parameter in parameters:
+        book.add(parameter, entries.Rows(torch.full((1, parameter.numel()), 1e-19)))
+    assert torch.set_flush_denormal(True)
+    try:
+        sums = book.clipped_sums(parameters, bound)
+    finally:
+        torch.set_flush_denormal(False)
+    assert [each.shape for each in sums] == [each.shape for each in parameters]
+    assert 0 < float(torch.cat(sums).double().norm()) <= bound
