@@ -12,10 +12,12 @@ from scipy.stats import norm
 
 import dosimeter as dm
 from adversaries.pairs import Outputs, best, law
+from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
 from dosimeter.accounting.priced.profiles import pair_of, total_of
 from dosimeter.attack import FiniteMechanism
 from dosimeter.rdp.loss import Direction
 from dosimeter.search import approximate, best_of
+from dosimeter.search.profile import _profile
 
 STEP, STEPS = dm.SampledGaussian(0.01, 2.0), 1872
 """A trial of epsilon 1.00 at delta 1e-6 by an exact accountant."""
@@ -124,6 +126,15 @@ def test_another_road_finds_the_same(mean, eta):
         alone = brentq(lambda e, t=trial: t.profile(np.array([e]))[0] - delta / mean, 0, 2.5)
         found.append(alone + (1 + eta) * math.log(r))
     assert approximate(search, delta).epsilon == pytest.approx(max(found), rel=3e-3)
+
+
+def test_losses_beyond_the_lattice_count_as_infinite():
+    loss = Losses(1.0, 1e-3, lattice_level(1.0)).of(dm.Gaussian(0.8), 1, Direction.REMOVE)
+    epsilons = np.array([0.0, 0.7, 2.0, 2.9, 3.5, 50.0])
+    assert loss.inf > 1e-3
+    exact = [hockey_stick(loss, epsilon) for epsilon in epsilons]
+    assert np.all(_profile(loss, epsilons) >= exact)
+    assert _profile(loss, epsilons) == pytest.approx(exact, rel=1e-8)
 
 
 def test_one_trial_is_one_trial_and_two_parts_are_their_sum():
