@@ -8,6 +8,7 @@ import pytest
 from mpmath import mp, mpf
 
 import dosimeter as dm
+from adversaries.observer import seen_of
 from dosimeter.accounting.priced import ladder as ladders
 from dosimeter.accounting.priced import losses, verify
 from dosimeter.accounting.priced import menu as menus
@@ -115,6 +116,12 @@ class TestRefusals:
         verify.require_menu(replace(self.MENU, quanta=most))
         with pytest.raises(ValueError, match=f"confirms \\({most} quanta"):
             verify.require_menu(replace(self.MENU, quanta=most + 1))
+
+    @pytest.mark.parametrize(("cost", "epsilon"), [(dm.Gaussian(100.0), 3.0), (S(1e-3, 1.0), 0.1)])
+    def test_one_cost_alone_is_confirmed_up_to_delta_and_no_further(self, cost, epsilon):
+        """What is reached is a lower bound that shares no code; for a Gaussian nearly the truth."""
+        most = verify.most_quanta(Menu(epsilon, DELTA, 10**5, (Item(cost, 1, 1),)))
+        assert 0.7 * DELTA < seen_of([(cost, most)], epsilon, DELTA) <= DELTA
 
     @pytest.mark.parametrize("quanta", [80, pytest.param(10**9, marks=pytest.mark.slow)])
     def test_a_menu_that_sells_too_much_is_no_menu(self, quanta):
