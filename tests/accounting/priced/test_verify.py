@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from mpmath import mp, mpf
+from scipy.stats import binom
 
 import dosimeter as dm
 from adversaries.observer import seen_of
@@ -273,3 +274,22 @@ def test_outcomes_that_only_the_other_world_has_do_not_lower_the_checker(extra):
     menu = Menu(epsilon, 0.5, 1, (Item(cost, runs, 1),))
     seen = verify._sum(menu, menu.items[0], 1, Direction.REMOVE).profile(np.array([epsilon]))[0]
     assert truth <= seen <= 1.1 * truth
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_ladder_is_looked_at_both_ways(steps, turned):
+    """One way three bundles reach three times as much, by the binomial; whichever way that is."""
+    worlds = ((0.1, 0.02), (0.9, 0.98))
+    cost = Worlds(tuple((q, p) for p, q in worlds) if turned else worlds)
+    (p, q), epsilon, bundles = worlds[0], 2.5, 3
+    k = np.arange(bundles * steps + 1)
+    forth, back = binom.pmf(k, k[-1], p), binom.pmf(k, k[-1], q)
+    sticks = [
+        np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in [(forth, back), (back, forth)]
+    ]
+    assert max(sticks) > 3 * min(sticks)
+    ladder = Ladder(
+        Menu(epsilon, 0.5, bundles, (Item(cost, steps, 1),)), (epsilon,) * (bundles + 1)
+    )
+    assert verify.reached(ladder) >= max(sticks) * (1 - 1e-9)
