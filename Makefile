@@ -55,6 +55,7 @@ bench: $(VENV)/bench.stamp
 experiments: $(VENV)/experiments.stamp
 	$(BIN)/python $(QUIET) -m experiments.adaptive_filter.run $(if $(DATA),--data $(DATA))
 	$(BIN)/python $(QUIET) -m experiments.fine_tuning.run $(if $(DATA),--data $(DATA))
+	$(BIN)/python $(QUIET) -m experiments.from_scratch.run $(if $(DATA),--data $(DATA))
 	$(PIP) --group no_tuning
 	$(BIN)/python $(QUIET) -m experiments.no_tuning
 	$(MAKE) figures

@@ -1,0 +1,94 @@
+"""CIFAR-10 without pretraining: features are what they say, and the results fit the settings."""
+
+import re
+import tomllib
+
+import numpy as np
+import pytest
+
+pytest.importorskip("kymatio")
+
+import torch
+from kymatio.torch import Scattering2D
+
+import dosimeter as dm
+from experiments import record
+from experiments.from_scratch import features, run
+from experiments.from_scratch.scattering import Scattering
+
+CONFIG = tomllib.loads((run.FOLDER / "config.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def images():
+    torch.manual_seed(0)
+    return torch.nn.functional.avg_pool2d(torch.rand(4, 3, 36, 36), 5, 1)
+
+
+def test_the_transform_is_kymatios(images):
+    expected = Scattering2D(J=2, shape=(32, 32))(images)
+    found = Scattering(32, first=0.0)(images)
+    # Smoothed maps of half the places differ by what is folded over.
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=1e-4)
+
+
+def test_an_image_and_its_mirror_have_the_same_features(images):
+    transform = Scattering(32)
+    one, other = (features.mirrored(transform(each)) for each in (images, images.flip(-1)))
+    # Wavelets of the second scale are taken at every second place, which a mirror shifts by one.
+    assert float((one - other).abs().max() / one.std()) < 0.1
+    fine = slice(0, 9)
+    torch.testing.assert_close(one[:, :, fine], other[:, :, fine], rtol=1e-4, atol=1e-6)
+    assert one.shape == (4, 3, 81, 8, 4)
+
+
+def test_no_image_has_a_part_in_the_features_of_another(images):
+    pixels = (255 * images.permute(0, 2, 3, 1)).byte().numpy()
+    all_of_them, alone = features.scattered(pixels), features.scattered(pixels[1:2])
+    np.testing.assert_allclose(all_of_them[1], alone[0], rtol=1e-2, atol=1e-3)
+
+
+def test_groups_have_mean_zero_and_no_more_than_their_variance(images):
+    found = features.normalised(features.mirrored(Scattering(32)(images)))
+    for group in found.split(features.GROUPS, dim=2):
+        assert float(group.mean(dim=(1, 2, 3, 4)).abs().max()) < 1e-3
+        assert float(group.square().mean(dim=(1, 2, 3, 4)).max()) < 1 + 1e-3
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 60000.0])
+def test_one_record_adds_no_more_than_it_is_charged_for(size):
+    x = np.full((3, 7, 2, 2), size, np.float16)
+    assert float((run.sums(x) - run.sums(x[:2])).norm()) <= 2**0.5 * (1 + 1e-5)
+    gate, alone = dm.Filter(10, 1e-6), dm.Filter(10, 1e-6)
+    run.moments(x, gate, 50.0, 0)
+    alone.spend(dm.Gaussian(50.0))
+    assert gate.epsilon == alone.epsilon
+
+
+def test_the_moments_are_those_of_the_records():
+    x = np.random.default_rng(0).normal(0.3, 0.8, (4000, 5, 4, 4)).astype(np.float16)
+    mean, spread = run.moments(x, dm.Filter(10, 1e-6), 5.0, 0)
+    torch.testing.assert_close(mean, torch.full((5,), 0.3), rtol=0, atol=0.02)
+    torch.testing.assert_close(spread, torch.full((5,), 0.8), rtol=0, atol=0.03)
+
+
+def test_results_are_those_of_the_settings_and_within_epsilon():
+    document = record.load(run.FOLDER)
+    assert document["config"] == CONFIG
+    runs = document["results"]["runs"]
+    assert [each["seed"] for each in runs] == CONFIG["seeds"]
+    noise, gate = run.priced(CONFIG, 50_000)
+    for cost, count in run.planned(CONFIG, 50_000, noise):
+        gate.spend(cost, count)
+    for each in runs:
+        assert each["noise_multiplier"] == noise
+        assert each["epsilon"] == gate.epsilon <= CONFIG["epsilon"]
+        assert each["steps"] == run.planned(CONFIG, 50_000, noise)[1][1]
+
+
+def test_the_page_says_what_was_found():
+    page = (run.FOLDER / "README.md").read_text()
+    for each in record.load(run.FOLDER)["results"]["runs"]:
+        assert f"{100 * each['accuracy']:.2f} %" in page
+        minutes = (each["feature_seconds"] + each["training_seconds"]) / 60
+        assert re.search(rf"\b{minutes:.1f} core-minutes", page)
