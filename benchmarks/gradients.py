@@ -322,7 +322,7 @@ def run() -> list[Result | Table]:
                 for threads, found in ratios(name, KEPT, MODES, PROCESSES).items():
                     shown = [f"{found[m]:.2f}" if m in found else "refused" for m in MODES]
                     rows.append((name, str(threads), *shown))
-                    label = f"a step over a plain one, {name}, {threads} thread(s)"
+                    label = f"a step over a plain one, heap kept, {name}, {threads} thread(s)"
                     results.append(Result.at_most(label, found["onepass"], case.time, "times"))
                 by_default = ratios(name, {}, MODES[:1], 1).values()
                 default.append((name, *(f"{found['onepass']:.2f}" for found in by_default)))
