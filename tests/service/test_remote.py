@@ -74,6 +74,7 @@ def test_it_says_what_a_ledger_beside_it_says(service, ledger, budget, tmp_path)
         here = beside[budget.name]
         assert here.statement() == budget.statement()
         assert here.history() == budget.history()
+        assert here.opening() == budget.opening() == here.history()[0]
         assert here.guarantee() == budget.guarantee()
         assert here.price(QUERY, 3) == budget.price(QUERY, 3)
         assert beside.verify(budget.name) == ledger.verify(budget.name, receipt=receipt)

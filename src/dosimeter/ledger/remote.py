@@ -292,6 +292,10 @@ class RemoteBudget(Budget):
         found: Sequence[Any] = self._courier.ask("/v1/history", name=self._name, last=last)
         return [entry_from(plain) for plain in found]
 
+    def opening(self) -> Entry:
+        """The entry that made the budget, with its terms."""
+        return entry_from(self._courier.ask("/v1/opening", name=self._name))
+
     @property
     def spent_share(self) -> float:
         """How much of the limit is used up, from 0 to 1."""

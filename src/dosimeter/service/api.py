@@ -153,6 +153,12 @@ async def history(who: Who, at: At, name: Name, last: int = 100) -> Any:
     return to_wire(await at.do(at.office.history, who, name, last))
 
 
+@routes.get("/opening", summary="The entry that made a budget")
+async def opening(who: Who, at: At, name: Name) -> Any:
+    """With its terms."""
+    return to_wire(await at.do(at.office.opening, who, name))
+
+
 @routes.get("/holds", summary="Whether a journal has this very entry")
 async def holds(
     who: Who,
