@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     import dp_accounting
 
 _CELL_ERROR = 2e-10
-"""Relative error of a cell's probability where a loss is inverted; the largest seen is 6e-11."""
+"""Relative error of a cell's probability between cuts that may be some units in the last place off;
+the largest seen is 6e-11."""
 
 _QUADRATURE_SLACK = 1.0 + 1e-9
 _MAX_NODES = 200_000
@@ -119,6 +120,8 @@ class SampledGaussian(Cost):
         if exponent > 30 or rate == 1.0:
             others = (1 - rate) / rate * math.exp(-max(exponent, 30.0))
             return math.log(rate) + exponent + math.log1p(others)
+        if exponent < 0 and rate > 0.5:  # 1 - rate stays whole
+            return math.log((1 - rate) + rate * math.exp(exponent))
         return math.log1p(rate * math.expm1(exponent))
 
     def cut(self, orders: Orders, chance: float) -> Cut | None:
@@ -184,7 +187,10 @@ class SampledLoss(Loss):
     def _outputs(self, losses: FloatArray) -> FloatArray:
         """The outputs with given losses; -infinity where no output has one so low."""
         shift = 1.0 / self.noise
-        inner = np.maximum(np.expm1(losses) + self.rate, 0.0)
+        # Either sum cancels at one end; a rate near 1 needs the first.
+        low = losses < -0.5
+        sums = np.where(low, np.exp(losses) - (1 - self.rate), np.expm1(losses) + self.rate)
+        inner = np.maximum(sums, 0.0)
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(inner / self.rate) / shift + shift / 2)
 

@@ -91,7 +91,10 @@ def _gaussian(rate: float, shift: float, way: Direction, scale: float) -> Pair:
         if rate == 1.0:
             return loss / shift + shift / 2
         with np.errstate(divide="ignore"):
-            return np.log1p(np.maximum(np.expm1(loss) / rate, -1.0)) / shift + shift / 2
+            grown = np.log1p(np.maximum(np.expm1(loss) / rate, -1.0))
+            # A rate near 1 leaves little of that sum; e^loss beside 1 - rate does not cancel there.
+            low = np.log(np.maximum(np.exp(np.minimum(loss, 0.0)) - (1 - rate), 0.0) / rate)
+        return np.where(loss < -0.5, low, grown) / shift + shift / 2
 
     def removed(x: FloatArray) -> tuple[FloatArray, FloatArray]:
         cut = output(x)
@@ -116,6 +119,8 @@ def _log_mixed(rate: float, exponent: float) -> float:
     """log(1 - rate + rate e^exponent)."""
     if exponent > 30:
         return math.log(rate) + exponent + math.log1p((1 - rate) / rate * math.exp(-exponent))
+    if exponent < 0 and rate > 0.5:
+        return math.log((1 - rate) + rate * math.exp(exponent))
     return math.log1p(rate * math.expm1(exponent))
 
 
