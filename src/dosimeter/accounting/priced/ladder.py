@@ -162,8 +162,10 @@ def _worst(ways: Sequence[Sequence[Bundle]], readings: tuple[float, ...], delta:
     first, *others = ways
     value = stopping_value(first, readings)
     for bundles in others:
+        if not value <= delta:
+            break
         rough = [Bundle(b.loss.at_level(b.loss.level + 1), b.price) for b in bundles]
-        if value <= delta and not stopping_value(rough, readings) <= value:
+        if not stopping_value(rough, readings) <= value:
             value = max(value, stopping_value(bundles, readings))
     return value
 
