@@ -6,6 +6,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 # Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.
 QUIET := -W "ignore:Full backward hook is firing when gradients are computed:UserWarning"
 export PYTHONHASHSEED := 0
+# Else every command of a test would compile the library again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-all test-integrations check bench experiments figures docs clean
 

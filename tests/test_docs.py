@@ -39,7 +39,7 @@ SLOW = (
     "dosimeter train",
     "dosimeter tune",
     "dosimeter audit",
-    "dosimeter attack noise",
+    "dosimeter attack",
 )
 """Commands that take long; pages with one of them are run with the slow tests."""
 

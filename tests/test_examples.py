@@ -35,7 +35,7 @@ def test_adaptive_queries_end_with_a_picture(tmp_path):
 @pytest.mark.parametrize(
     ("script", "picture"),
     [
-        ("curve_rule_figure.py", "curve-rule.svg"),
+        pytest.param("curve_rule_figure.py", "curve-rule.svg", marks=pytest.mark.slow),
         ("burn_down_figure.py", "images/burn-down.svg"),
     ],
 )

@@ -37,7 +37,10 @@ def seen(account):
 
 
 @pytest.mark.parametrize("spent", [0, 1, 40])
-@pytest.mark.parametrize("cost", [NOMINAL, dm.SampledGaussian(0.01, 2.0), dm.PureDp(0.01)])
+@pytest.mark.parametrize(
+    "cost",
+    [NOMINAL, pytest.param(dm.SampledGaussian(0.01, 2.0), marks=pytest.mark.slow), dm.PureDp(0.01)],
+)
 def test_an_account_found_from_another_one_decides_alike(account, spent, cost):
     """Behind it, ahead of it, and across it: what is known elsewhere changes no decision."""
     places = [account]

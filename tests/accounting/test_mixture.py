@@ -130,13 +130,13 @@ def test_a_root_nearby_saves_evaluations(monkeypatch):
     assert len(evaluations) < 130
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_certified_on_random_and_extreme_curves(seed):
     check_against_the_oracle(seed, 150)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("seed", [*range(4, 8), *range(100, 140)])
 def test_certified_on_many_more(seed):
     check_against_the_oracle(seed, 250)
 

@@ -84,7 +84,7 @@ def test_ours_stands_against_the_known_adversaries(adversary):
         assert play(adversary, gate, EPSILON).hockey_stick <= DELTA
 
 
-SHAPES = [Shape(1, 2), Shape(2, 2), Shape(2, 3), Shape(3, 2)]
+SHAPES = [Shape(1, 2), Shape(2, 2), Shape(2, 3), pytest.param(Shape(3, 2), marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

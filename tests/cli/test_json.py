@@ -45,7 +45,10 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "attack" else name for name in COMMANDS],
+)
 def test_commands_print_what_the_page_says(command):
     words = said(f"| `dosimeter {command} --json` |")
     printed = json.loads(run(f"{COMMANDS[command]} --json"))

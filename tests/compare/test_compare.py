@@ -43,7 +43,7 @@ class TestCompare:
     @pytest.mark.parametrize(
         ("rate", "noise", "steps", "epsilon"),
         [
-            (1e-4, 0.7, 100_000, 0.36326),
+            pytest.param(1e-4, 0.7, 100_000, 0.36326, marks=pytest.mark.slow),
             (1e-4, 1.0, 100_000, 0.15693),
             (1e-3, 0.6, 10_000, 3.15223),
             (0.2, 8.0, 3_000, 7.07065),
@@ -104,6 +104,7 @@ class TestCompare:
         assert result.limit.last < last["Rogers' filter"] < 2.0
         assert last["odometer"] <= last["basic composition"] * (1 + 1e-9)
 
+    @pytest.mark.slow
     def test_with_menus(self):
         result = compare([(dm.Gaussian(50.0), 400)], DELTA, points=3)
         lines = {line.name: line for line in result.lines}

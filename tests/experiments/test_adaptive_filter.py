@@ -135,14 +135,8 @@ class TestPresets:
         assert epsilons(arm, out["spends"])[-1] == pytest.approx(out["epsilon"], abs=1e-5)
         assert 0 <= out["last"] <= 1
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "adaptive noise",
-            pytest.param("fixed", marks=pytest.mark.slow),
-            pytest.param("adaptive batch", marks=pytest.mark.slow),
-        ],
-    )
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", ["fixed", "adaptive noise", "adaptive batch"])
     def test_the_paper_preset_runs(self, name, images):
         arm = {**tiny("paper", name), "batch_size": 12, "epochs": 1}
         out = run.run_arm(images, "cpu", arm, 0, lambda *_: None)

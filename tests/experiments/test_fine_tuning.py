@@ -79,6 +79,7 @@ def run_preset(preset, names, data, weights=None):
     return run.gather(kept, config, preset)
 
 
+@pytest.mark.slow
 def test_the_paper_preset_runs_on_random_weights(images, weights, no_pld):
     assert list(run.arms(CONFIG, "paper")) == ["last adaptive", "last 1", "all adaptive", "all 1"]
     results = run_preset("paper", ["last 1", "all adaptive"], images, weights)
@@ -95,7 +96,7 @@ def test_the_paper_preset_runs_on_random_weights(images, weights, no_pld):
     assert stops["2.00"] == {"runs": 1, "reached": 0}
 
 
-@pytest.mark.parametrize("layers", ["last", "all"])
+@pytest.mark.parametrize("layers", ["last", pytest.param("all", marks=pytest.mark.slow)])
 def test_only_the_chosen_layers_learn(layers, images, weights):
     arm = run.arms(tiny("paper"), "paper")[f"{layers} 1"]
     model, train, _ = run.material(arm, images, weights, "cpu")

@@ -72,6 +72,7 @@ def test_the_moments_are_those_of_the_records():
     torch.testing.assert_close(spread, torch.full((5,), 0.8), rtol=0, atol=0.03)
 
 
+@pytest.mark.slow
 def test_results_are_those_of_the_settings_and_within_epsilon():
     document = record.load(run.FOLDER)
     assert document["config"] == CONFIG

@@ -71,7 +71,7 @@ def test_no_score_of_any_small_mechanism_tells_more_than_delta(trial, steps, mea
 
 
 @pytest.mark.parametrize("eta", [0.0, 1.0])
-@pytest.mark.parametrize("mean", [2.0, 16.0, 200.0])
+@pytest.mark.parametrize("mean", [2.0, pytest.param(16.0, marks=pytest.mark.slow), 200.0])
 @pytest.mark.parametrize("noise", [0.7, 5.0])
 def test_nor_does_a_gaussian_trial_scored_by_its_own_loss(noise, mean, eta):
     """Outputs in 1,500 intervals, which show less than outputs do; the best or the worst loss."""

@@ -235,7 +235,8 @@ def killed(**environment):
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.parametrize("budget", [OWN, pytest.param(LEDGER, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [OWN, LEDGER])
 def test_killed_and_resumed_it_pays_again_only_for_what_was_lost(budget):
     if budget is LEDGER:
         with Ledger.open("sqlite:///budgets.db") as ledger:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import cryptography  # noqa: F401  (noise needs it; better to know now than in the first run)
+import sklearn  # noqa: F401  (has the digits; likewise)
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset

@@ -108,6 +108,7 @@ def test_what_a_budget_admits_of_any_one_mechanism_a_larger_one_does(seeds):
 PLAIN = [dm.Gaussian(100.0), dm.Gaussian(30.0), dm.Laplace(40.0)]
 
 
+@pytest.mark.slow
 def test_a_mix_fits_into_a_budget_that_is_a_little_larger():
     menus = [make_menu(PLAIN, 2.2 * times, DELTA) for times in (1.0, 1.05, 1.3)]
     for place, small in enumerate(menus):

@@ -96,6 +96,7 @@ class TestTheTruth:
         twice = value(1.5, (cost, 2, 1), quanta=3)  # by transform and kinks
         assert exact <= twice <= 1.01 * exact
 
+    @pytest.mark.slow
     def test_runs_beyond_counting_are_worth_everything_at_once(self):
         assert value(1.0, (dm.Gaussian(10.0), 10**9, 1), quanta=3) == pytest.approx(1, rel=3e-3)
         huge = Menu(1.0, DELTA, 10**9, (Item(dm.Gaussian(10.0), 1, 1),))

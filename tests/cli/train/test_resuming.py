@@ -71,7 +71,8 @@ def test_a_finished_run_is_not_trained_further():
     assert files == {path: path.read_bytes() for path in pathlib.Path("run").glob("[!r]*")}
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", pytest.param("SIGTERM", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
 def test_killed_in_the_middle_of_an_epoch_it_goes_on_as_if_nothing_had_happened(name, trap):
     """With a seed the weights and every epsilon are those of a run that was left alone."""
     config(**TRAPPED)
