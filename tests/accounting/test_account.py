@@ -13,6 +13,7 @@ import dosimeter as dm
 from dosimeter import Neighbours
 from dosimeter.accounting import Account, Guarantee, Terms
 from dosimeter.accounting.sums import read_all
+from dosimeter.accounting.tally import charge_after
 from dosimeter.errors import BudgetExceeded, StateError
 
 NOMINAL, OTHER, STRANGER = dm.Gaussian(10.0), dm.Gaussian(20.0), dm.Gaussian(40.0)
@@ -137,6 +138,60 @@ def test_an_incomplete_plain_form_is_refused(account, name):
 def test_sums_cannot_be_written_to(account):
     with pytest.raises(ValueError, match="read-only"):
         account.after(NOMINAL).sums.tally.rdp[:] = 0.0
+
+
+RARE = dm.SampledGaussian(0.05, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "menu", "spends"),
+    [
+        ("filter", [NOMINAL], [NOMINAL] * 30),
+        ("filter", [RARE], [RARE] * 85),
+        ("filter", [NOMINAL, OTHER], [NOMINAL, NOMINAL, OTHER] * 6),
+        ("filter", [NOMINAL], [NOMINAL, dm.Gaussian(10.0), NOMINAL, STRANGER, NOMINAL]),
+        ("odometer", [NOMINAL], [NOMINAL] * 20),
+    ],
+    ids=["one cost", "past the cut", "two costs", "equal costs and a stranger", "odometer"],
+)
+def test_what_a_menu_sold_sums_alike_whenever_one_looks(kind, menu, spends):
+    """To the last bit: added up at every spend, at the end, and by hand."""
+    if kind == "filter":
+        looked = Account.open(Terms.of_filter(0.5 if RARE in menu else 3.0, 1e-6, menu=menu))
+    else:
+        looked = Account.open(Terms.of_odometer(1e-6, menu=menu))
+    left_alone, terms = looked, looked.terms
+    by_hand = looked.sums.tally
+    for cost in spends:
+        before = left_alone
+        looked, left_alone = looked.after(cost), left_alone.after(cost)
+        assert looked.quanta is not None
+        bought = looked.quanta.left < before.quanta.left
+        runs = looked.price(cost).steps if bought else 0
+        if runs:
+            asked = charge_after(by_hand, cost, runs, terms.mixture.orders, terms.cutting)
+            by_hand = by_hand.plus(asked)
+        assert looked.sums.tally.rdp.tolist() == by_hand.rdp.tolist()
+        assert looked.sums.tally[1:] == by_hand[1:]
+    assert left_alone.plain() == looked.plain()
+    assert left_alone.sums.reading == looked.sums.reading
+    assert (looked.sums.tally.cut == math.inf) == (RARE in menu)
+
+
+def test_a_cost_that_cannot_be_summed_is_refused_when_it_is_bought():
+    class Moody(dm.Gaussian):
+        asked = 0
+
+        def _curve(self, orders):
+            if len(orders) > 1 and Moody.asked:
+                raise ValueError("no curve today")
+            return super()._curve(orders)
+
+    gate = dm.Filter(1.0, 1e-6, menu=[Moody(10.0)])
+    Moody.asked = 1
+    with pytest.raises(ValueError, match="no curve today"):
+        gate.spend(Moody(10.0))
+    assert gate.quanta_left == gate.menu.quanta
 
 
 def test_a_stranger_to_the_menu_was_not_spent_and_is_not_given_back():

@@ -82,7 +82,11 @@ class Account:
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether there is an account after such a spend."""
-        return self._after(*self._checked(cost, count)) is not None
+        cost, count, place = self._checked(cost, count)
+        if place is None and self._apart(cost):
+            return self._after(cost, count, place) is not None
+        wanted = count - self._held(place)
+        return wanted <= 0 or any(one.take(cost, wanted) is not None for one in self.potentials)
 
     def released(self, cost: Cost, count: int) -> Account:
         """The account once runs that were spent, and will never be run, are given back.
@@ -250,13 +254,13 @@ class Account:
         return cls(terms, (sums,) if quanta is None else (quanta, sums), prepaid, strangers)
 
     def _after(self, cost: Cost, count: int, place: int | None) -> Account | None:
-        if self._apart(cost):
+        if place is None and self._apart(cost):
             account: Account | None = self
             for part in cost.parts:
                 if account is not None:
                     account = account._after(*account._checked(part, count))
             return account
-        held = self._held(place)
+        held = 0 if place is None else self.prepaid[place]
         if place is not None and count <= held:
             left = self._prepaid(place, held - count)
             return Account(self.terms, self.potentials, left, self.strangers)
@@ -277,7 +281,8 @@ class Account:
                 standing.append(after)
         strangers, prepaid = self.strangers, self.prepaid
         if place is not None:
-            prepaid = self._prepaid(place, runs - wanted)
+            if runs - wanted != held:
+                prepaid = self._prepaid(place, runs - wanted)
         elif isinstance(taken, Quanta):
             strangers, prepaid = taken.strangers, (*prepaid, runs - wanted)
         return Account(self.terms, tuple(standing), prepaid, strangers)

@@ -20,23 +20,27 @@ from dosimeter.rdp.cost import UP
 from dosimeter.rdp.orders import FloatArray
 from dosimeter.rounding import at_most, exact
 
+_Owed = tuple[Tally, Cost, int, int]
+"""A tally, and charges not yet added to it: of which cost, of how many runs, how many times."""
+
 
 class Sums:
     """A tally under a mixture; vouches while epsilon is within `limit`.
 
-    A frozen value: what is kept beside the tally are answers that were worked out before.
+    A frozen value: what is kept beside the tally are answers that were worked out before. Runs that
+    another potential vouched for are noted, and added one by one when the tally is asked for.
     """
 
     __slots__ = (
         "_epsilon",
         "_floor",
+        "_owed",
         "_root",
         "_tangent",
         "approx_delta",
         "cutting",
         "limit",
         "mixture",
-        "tally",
     )
 
     def __init__(
@@ -45,7 +49,7 @@ class Sums:
         limit: float,
         approx_delta: float,
         cutting: Cutting | None,
-        tally: Tally,
+        tally: Tally | _Owed,
         tangent: Tangent | None = None,
         before: Sums | None = None,
     ) -> None:
@@ -53,8 +57,10 @@ class Sums:
         self.limit = limit
         self.approx_delta = approx_delta
         self.cutting = cutting
-        self.tally = tally
-        tally.rdp.setflags(write=False)
+        # One slot for either, so that two threads cannot add the same charges twice.
+        self._owed = tally
+        if isinstance(tally, Tally):
+            tally.rdp.setflags(write=False)
         self._tangent = tangent
         self._epsilon: float | None = None
         self._root: Root | None = None
@@ -84,7 +90,13 @@ class Sums:
 
     def charged(self, cost: Cost, runs: int) -> Sums:
         """The sums after runs that they need not vouch for."""
-        return self._with(self.tally.plus(self._asked(cost, runs)))
+        owed = self._owed
+        if not isinstance(owed, Tally):
+            tally, same, bundle, times = owed
+            if same is cost and bundle == runs:
+                return self._with((tally, cost, runs, times + 1))
+        charge(cost, runs, self.mixture.orders, self.cutting)  # refuses now what cannot be summed
+        return self._with((self.tally, cost, runs, 1))
 
     def released(self, cost: Cost, runs: int) -> Sums:
         """The sums without runs that are part of them, rounded up."""
@@ -110,6 +122,19 @@ class Sums:
     def most(self, cost: Cost) -> int:
         """The largest count that stays within the limit."""
         return largest(lambda count: self.take(cost, count) is not None)
+
+    @property
+    def tally(self) -> Tally:
+        """What everything charged so far sums to, read-only."""
+        owed = self._owed
+        if isinstance(owed, Tally):
+            return owed
+        tally, cost, runs, times = owed
+        for _ in range(times):
+            tally = tally.plus(self._asked_after(tally, cost, runs))
+        tally.rdp.setflags(write=False)
+        self._owed = tally
+        return tally
 
     @property
     def reading(self) -> float:
@@ -148,9 +173,12 @@ class Sums:
         return f"epsilon would be {at_most(after)}"
 
     def _asked(self, cost: Cost, count: int) -> Tally:
-        return charge_after(self.tally, cost, count, self.mixture.orders, self.cutting)
+        return self._asked_after(self.tally, cost, count)
 
-    def _with(self, tally: Tally, tangent: Tangent | None = None) -> Sums:
+    def _asked_after(self, spent: Tally, cost: Cost, count: int) -> Tally:
+        return charge_after(spent, cost, count, self.mixture.orders, self.cutting)
+
+    def _with(self, tally: Tally | _Owed, tangent: Tangent | None = None) -> Sums:
         return Sums(self.mixture, self.limit, self.approx_delta, self.cutting, tally, tangent, self)
 
 

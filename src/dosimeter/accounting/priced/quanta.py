@@ -9,8 +9,6 @@ that the quanta left do not buy, ends the menu.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.rdp import Cost
 from dosimeter.rdp.cost import UP
@@ -19,8 +17,8 @@ MOST_STRANGERS = 6
 """Each leaves part of a bundle over, and a run may ask for another cost at every step."""
 
 
-class Quanta(NamedTuple):
-    """The quanta that are left of a menu.
+class Quanta:
+    """The quanta that are left of a menu; a frozen value.
 
     Attributes:
         menu: The items and their prices.
@@ -29,33 +27,45 @@ class Quanta(NamedTuple):
         strangers: What was sold though it is not on the menu, in the order of first purchase.
     """
 
-    menu: Menu
-    left: int
-    readings: tuple[float, ...] | None = None
-    strangers: tuple[Item, ...] = ()
+    __slots__ = ("left", "menu", "readings", "strangers")
+
+    def __init__(
+        self,
+        menu: Menu,
+        left: int,
+        readings: tuple[float, ...] | None = None,
+        strangers: tuple[Item, ...] = (),
+    ) -> None:
+        self.menu = menu
+        self.left = left
+        self.readings = readings
+        self.strangers = strangers
 
     def item(self, cost: Cost) -> Item | None:
         """The bundle in which a cost is sold; None if it has no price."""
-        item = self.menu.item(cost)
-        if item is None and self.strangers:
-            item = next((known for known in self.strangers if known.cost == cost), None)
-        if item is None and self.menu.credit and len(self.strangers) < MOST_STRANGERS:
-            from dosimeter.accounting.priced.strangers import priced
+        return self.menu.item(cost) or self._stranger(cost)
 
-            item = priced(self.menu, cost)
-        return item
+    def _stranger(self, cost: Cost) -> Item | None:
+        for known in self.strangers:
+            if known.cost == cost:
+                return known
+        if not self.menu.credit or len(self.strangers) >= MOST_STRANGERS:
+            return None
+        from dosimeter.accounting.priced.strangers import priced
+
+        return priced(self.menu, cost)
 
     def take(self, cost: Cost, count: int) -> tuple[Quanta, int] | None:
         """The quanta after whole bundles of at least `count` runs, and how many runs they hold."""
-        item = self.item(cost)
+        listed, strangers = self.menu.item(cost), self.strangers
+        item = listed or self._stranger(cost)
         if item is None:
             return None
         bundles = -(-count // item.steps)
         left = self.left - bundles * item.price
         if left < 0:
             return None
-        strangers = self.strangers
-        if item not in strangers and self.menu.item(cost) is None:
+        if listed is None and item not in strangers:
             strangers = (*strangers, item)
         return Quanta(self.menu, left, self.readings, strangers), bundles * item.steps
 
