@@ -141,6 +141,7 @@ def test_sums_cannot_be_written_to(account):
 
 
 RARE = dm.SampledGaussian(0.05, 4.0)
+FINE, FINER = dm.Gaussian(200.0), dm.Gaussian(300.0)
 
 
 @pytest.mark.parametrize(
@@ -149,10 +150,20 @@ RARE = dm.SampledGaussian(0.05, 4.0)
         ("filter", [NOMINAL], [NOMINAL] * 30),
         ("filter", [RARE], [RARE] * 85),
         ("filter", [NOMINAL, OTHER], [NOMINAL, NOMINAL, OTHER] * 6),
+        ("filter", [FINE, FINER], [(FINE, 30), (FINE, 71), (FINER, 7), (FINE, 83)] * 5),
+        ("filter", [NOMINAL], [NOMINAL, (NOMINAL, 2), (NOMINAL, 2), NOMINAL]),
         ("filter", [NOMINAL], [NOMINAL, dm.Gaussian(10.0), NOMINAL, STRANGER, NOMINAL]),
         ("odometer", [NOMINAL], [NOMINAL] * 20),
     ],
-    ids=["one cost", "past the cut", "two costs", "equal costs and a stranger", "odometer"],
+    ids=[
+        "one cost",
+        "past the cut",
+        "two costs",
+        "bundles",
+        "counts",
+        "equal costs and a stranger",
+        "odometer",
+    ],
 )
 def test_what_a_menu_sold_sums_alike_whenever_one_looks(kind, menu, spends):
     """To the last bit: added up at every spend, at the end, and by hand."""
@@ -162,12 +173,14 @@ def test_what_a_menu_sold_sums_alike_whenever_one_looks(kind, menu, spends):
         looked = Account.open(Terms.of_odometer(1e-6, menu=menu))
     left_alone, terms = looked, looked.terms
     by_hand = looked.sums.tally
-    for cost in spends:
-        before = left_alone
-        looked, left_alone = looked.after(cost), left_alone.after(cost)
-        assert looked.quanta is not None
-        bought = looked.quanta.left < before.quanta.left
-        runs = looked.price(cost).steps if bought else 0
+    for spend in spends:
+        cost, count = spend if isinstance(spend, tuple) else (spend, 1)
+        before = looked
+        looked, left_alone = looked.after(cost, count), left_alone.after(cost, count)
+        item = looked.price(cost)
+        runs = (before.quanta.left - looked.quanta.left) // item.price * item.steps
+        assert sum(looked.prepaid) == sum(before.prepaid) + runs - count
+        assert min(looked.prepaid) >= 0
         if runs:
             asked = charge_after(by_hand, cost, runs, terms.mixture.orders, terms.cutting)
             by_hand = by_hand.plus(asked)
