@@ -324,10 +324,15 @@ class Desk:
         kept = {name: (self._known(name), self._live.seen(name)) for name in names}
         balances = book.lock(transaction, names, kept)
         for balance in balances:
-            if balance is kept[balance.name][0]:
+            crowd = self._crowds.get(balance.name, 0)
+            if balance is not kept[balance.name][0]:
+                crowd = max(crowd - 1, min(crowd, 1))
+            else:
+                crowd //= 2  # that nobody came between may be chance
+            if crowd:
+                self._crowds[balance.name] = crowd
+            else:
                 self._crowds.pop(balance.name, None)
-            elif self._crowds.get(balance.name, 0) > 1:
-                self._crowds[balance.name] -= 1
         return balances
 
     def _once(self, work: Callable[[Transaction, Kept], T], transaction: Transaction) -> T:
