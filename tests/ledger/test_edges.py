@@ -24,8 +24,10 @@ from typer.testing import CliRunner
 
 import dosimeter as dm
 from dosimeter.cli.app import app
-from dosimeter.ledger import Ledger, LedgerBusy, LedgerError, LedgerUnavailable
+from dosimeter.ledger import JournalError, Ledger, LedgerBusy, LedgerError, LedgerUnavailable
 from dosimeter.ledger.stores import placed
+from dosimeter.ledger.stores.base import Link, Values
+from dosimeter.ledger.stores.postgresql import PostgresqlStore
 from ledger import raw
 from ledger.servers import Postgres
 
@@ -275,6 +277,49 @@ class TestWhoDoesNotAnswer:
             receipt = open_again(ledger, "k")
             assert receipt.sequence == 2
             assert ledger.verify("b").entries == 3
+
+    def test_so_does_one_that_freezes_as_a_spend_under_the_lock_is_committed(
+        self, server: Postgres, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        url = server.fresh_url()
+        with Ledger.open(url, timeout=1.0) as ledger, Ledger.open(url) as other:
+            budget = ledger.create("b", epsilon=1.0, delta=1e-6)
+            budget.spend(COST)
+            other["b"].spend(COST)  # so that the next one must ask under the lock
+            commit = PostgresqlStore.run_and_commit
+
+            def frozen(store: PostgresqlStore, link: Link, text: str, values: Values) -> int:
+                backend = psutil.Process(link.connection.info.backend_pid)
+                backend.suspend()
+                threading.Timer(4.0, backend.resume).start()
+                return commit(store, link, text, values)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(PostgresqlStore, "run_and_commit", frozen)
+                with pytest.raises(LedgerUnavailable, match="may have been recorded") as caught:
+                    budget.spend(COST, key="k")
+            assert caught.value.outcome_unknown
+            receipt = open_again(ledger, "k")
+            assert (receipt.sequence, ledger.verify("b").entries) == (3, 4)
+
+    def test_what_moved_under_the_lock_all_the_same_is_not_acknowledged(
+        self, server: Postgres, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        url = server.fresh_url()
+        with Ledger.open(url) as ledger, Ledger.open(url) as other:
+            budget = ledger.create("b", epsilon=1.0, delta=1e-6)
+            budget.spend(COST)
+            other["b"].spend(COST)
+            commit = PostgresqlStore.run_and_commit
+
+            def elsewhere(store: PostgresqlStore, link: Link, text: str, values: Values) -> int:
+                return commit(store, link, text, (*values[:6], -1, *values[7:]))
+
+            with monkeypatch.context() as patch:
+                patch.setattr(PostgresqlStore, "run_and_commit", elsewhere)
+                with pytest.raises(JournalError, match="must stay locked"):
+                    budget.spend(COST)
+            assert (budget.spend(COST).sequence, ledger.verify("b").entries) == (3, 4)
 
 
 def open_again(ledger: Ledger, key: str) -> dm.ledger.Receipt:

@@ -260,6 +260,9 @@ class Account:
                 if account is not None:
                     account = account._after(*account._checked(part, count))
             return account
+        if place is None and len(self.potentials) == 1:  # as nearly all spends without a menu
+            only = self.potentials[0].take(cost, count)
+            return only and Account(self.terms, (only[0],), self.prepaid, self.strangers)
         held = 0 if place is None else self.prepaid[place]
         if place is not None and count <= held:
             left = self._prepaid(place, held - count)

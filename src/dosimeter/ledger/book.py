@@ -340,8 +340,9 @@ def append(
     return made.after
 
 
-def record(transaction: Transaction, steps: list[Step]) -> None:
-    """Records moves of locked balances, together."""
-    if not transaction.record([step.move() for step in steps], [step.line() for step in steps]):
+def record(transaction: Transaction, steps: list[Step], *, last: bool = False) -> None:
+    """Records moves of locked balances, together; nothing follows what is the `last`."""
+    moves, lines = [step.move() for step in steps], [step.line() for step in steps]
+    if not transaction.record(moves, lines, last=last):
         names = ", ".join(repr(step.before.name) for step in steps[:3])
         raise Moved(f"budget {names} must stay locked while it moves, it did not")

@@ -83,7 +83,7 @@ class Desk:
                 if any(earlier):
                     return _replayed(request, balances, earlier)
             steps = self._steps(transaction, balances, request, kept)
-            book.record(transaction, steps)
+            book.record(transaction, steps, last=True)
             return _receipts(request, steps)
 
         try:

@@ -120,9 +120,17 @@ class Transaction:
         self._run(text, None)
         return self._fetched() if self._cursor.description else []
 
-    def record(self, moves: list[tuple[Any, ...]], lines: list[tuple[Any, ...]]) -> bool:
-        """Moves balances and appends their lines; False if one of them was elsewhere."""
+    def record(
+        self, moves: list[tuple[Any, ...]], lines: list[tuple[Any, ...]], *, last: bool = False
+    ) -> bool:
+        """Moves balances and appends their lines; False if one of them was elsewhere.
+
+        What is the `last` of a transaction may be committed with it: a balance that was elsewhere
+        has then changed nothing.
+        """
         wanted = len(moves)
+        if last and wanted == 1 and self._store.records_at_once:
+            return self._record_and_commit(moves, lines)
         for statement, values in self._store.recording(moves, lines):
             changed = (
                 self.run(statement, values[0]) if wanted == 1 else self.each(statement, values)
@@ -130,6 +138,18 @@ class Transaction:
             if changed != wanted:
                 return False
         return True
+
+    def _record_and_commit(
+        self, moves: list[tuple[Any, ...]], lines: list[tuple[Any, ...]]
+    ) -> bool:
+        ((statement, (values,)),) = self._store.recording(moves, lines)
+        try:
+            changed = self._store.run_and_commit(
+                self._link, self._store.statements[statement], values
+            )
+        except self._store.errors as error:
+            raise self._failure(error, committing=True) from error
+        return changed == 1
 
     def several(self, values: Sequence[object]) -> object:
         """Values that a statement of `schema.STATEMENTS` takes at once."""
@@ -313,6 +333,13 @@ class Store(ABC):
     def execute(self, cursor: Any, text: str, values: Values | None) -> None:
         """Runs a statement; a driver that does not wait for locks is asked again."""
         cursor.execute(text, values)
+
+    def run_and_commit(self, link: Link, text: str, values: Values) -> int:
+        """How many rows the last statement of a transaction changed, once it is committed.
+
+        Only where a statement records at once.
+        """
+        raise NotImplementedError
 
     def undo(self, link: Link) -> None:
         """Rolls back what is open on a connection."""

@@ -15,7 +15,14 @@ from typing import Any
 
 import psycopg
 
-from dosimeter.ledger.stores.base import Store, Transaction, UniqueViolation, _one_line
+from dosimeter.ledger.stores.base import (
+    Link,
+    Store,
+    Transaction,
+    UniqueViolation,
+    Values,
+    _one_line,
+)
 from dosimeter.ledger.stores.errors import LedgerBusy, LedgerError, LedgerUnavailable
 from dosimeter.ledger.stores.url import Place
 
@@ -100,6 +107,21 @@ class PostgresqlStore(Store):
             "WHERE current_setting('synchronous_commit') = 'off'"
         )
         return connection
+
+    def run_and_commit(self, link: Link, text: str, values: Values) -> int:
+        """How many rows the last statement of a transaction changed, once it is committed.
+
+        Both go in one trip to the server: others wait for the lock meanwhile.
+        """
+        try:
+            with link.connection.pipeline():
+                link.cursor.execute(text, values)
+                link.connection.execute("COMMIT")
+        except psycopg.Error as error:
+            # A pipeline that is left while the server does not answer says only that it is busy.
+            raise error.__context__ if isinstance(error.__context__, Frozen) else error from None
+        changed: int = link.cursor.rowcount
+        return changed
 
     def several(self, values: Sequence[object]) -> object:
         """Several values as one value of a statement: an array."""
