@@ -20,6 +20,7 @@ GAUSSIAN = dm.Gaussian(10.0)
 QUERY = dm.Laplace(50.0)
 MENU = [GAUSSIAN, QUERY]
 DELTA = 1e-6
+REPLACED = dm.Neighbours.REPLACE_ONE_RECORD
 
 
 def unsound(rule, *arguments, **options):
@@ -108,6 +109,16 @@ def test_asking_changes_nothing(gate):
     before = gate.epsilon
     for _ in range(3):
         assert gate.admits(QUERY, 2)
+    assert gate.epsilon == before
+
+
+@pytest.mark.parametrize("relation", [REPLACED, dm.Neighbours.ADD_REMOVE_USER])
+def test_a_cost_of_another_relation_is_refused_unchanged(gate, relation):
+    gate.spend(QUERY)
+    before = gate.epsilon
+    for ask in (gate.admits, gate.spend):
+        with pytest.raises(ValueError, match="cost must be for neighbours that add/remove one rec"):
+            ask(dm.PureDp(0.001, neighbours=relation))
     assert gate.epsilon == before
 
 

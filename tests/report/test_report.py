@@ -347,6 +347,20 @@ class TestWords:
         assert "at most 2.72 (e^1) times" in words
         assert "no limit was promised beforehand" in words
 
+    def test_they_name_the_neighbours_of_the_guarantee(self, tmp_path):
+        import dosimeter as dm
+
+        had = {
+            dm.Neighbours.ADD_REMOVE_RECORD: "had any one record been added or removed,",
+            dm.Neighbours.REPLACE_ONE_RECORD: "had any one record been replaced by another,",
+            dm.Neighbours.ADD_REMOVE_USER: "had all records of any one user been added or removed,",
+        }
+        assert set(had) == set(dm.Neighbours)
+        for relation, words in had.items():
+            promise = dm.Filter(4.0, 1e-5, neighbours=relation).guarantee().plain()
+            run = read_run(save_run(tmp_path / relation.name, {**history(), "promise": promise}))
+            assert words in promised(run)
+
     def test_a_shared_budget_counts_everyone(self, tmp_path):
         words = promised(read_run(save_run(tmp_path / "a", history(), {"kind": "ledger"})))
         assert "and of all others that spend from the same budget" in words

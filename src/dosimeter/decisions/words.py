@@ -5,10 +5,24 @@ from __future__ import annotations
 
 import math
 
+from dosimeter.neighbours import Neighbours
 from dosimeter.rounding import at_most, exact
 
+_HAD = {
+    Neighbours.ADD_REMOVE_RECORD: "any one record been added or removed",
+    Neighbours.REPLACE_ONE_RECORD: "any one record been replaced by another",
+    Neighbours.ADD_REMOVE_USER: "all records of any one user been added or removed",
+}
 
-def in_words(kind: str, *, spent: float, limit: float | None, delta: float) -> str:
+
+def in_words(
+    kind: str,
+    *,
+    spent: float,
+    limit: float | None,
+    delta: float,
+    neighbours: Neighbours = Neighbours.ADD_REMOVE_RECORD,
+) -> str:
     """What one may conclude from the results of a run, in a sentence or two.
 
     Args:
@@ -16,6 +30,7 @@ def in_words(kind: str, *, spent: float, limit: float | None, delta: float) -> s
         spent: The epsilon that was spent by the end, in a ledger by all.
         limit: The epsilon never to be passed; None where no limit was set.
         delta: The delta of the guarantee.
+        neighbours: Which two data sets it speaks about.
     """
     if not math.isfinite(spent):
         return "Nothing is guaranteed: something without a finite cost was spent."
@@ -23,7 +38,7 @@ def in_words(kind: str, *, spent: float, limit: float | None, delta: float) -> s
     what = (
         f"Whatever anyone concludes from the results of this run{shared} would be concluded with "
         f"at most {_factor(spent if limit is None else limit)} times the probability, plus "
-        f"{exact(delta)}, had any one record been added or removed, and the other way round."
+        f"{exact(delta)}, had {_HAD[neighbours]}, and the other way round."
     )
     if limit is not None:
         return (

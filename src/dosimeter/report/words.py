@@ -26,4 +26,7 @@ def promised(run: Run) -> str:
         return run.in_words
     if not run.kind or run.delta is None:
         return "The run says nothing of what is guaranteed, so nothing is claimed here."
-    return in_words(run.kind, spent=run.history.epsilon, limit=run.limit, delta=run.delta)
+    promise = run.history.promise
+    relation = {} if promise is None else {"neighbours": promise.neighbours}
+    spent = run.history.epsilon
+    return in_words(run.kind, spent=spent, limit=run.limit, delta=run.delta, **relation)

@@ -22,7 +22,6 @@ from dosimeter.accounting.classic.rule import (
     EpsilonRule,
     Rule,
     Validity,
-    checked,
 )
 from dosimeter.accounting.weights import DEFAULT_ORDERS
 from dosimeter.rdp import Cost
@@ -113,7 +112,7 @@ class PldComposition(Rule):
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether dp-accounting has a distribution for this cost."""
-        checked(cost, count)
+        self._checked(cost, count)
         try:
             distribution(cost, _COARSE)
         except ValueError:

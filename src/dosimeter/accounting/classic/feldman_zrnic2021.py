@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from dosimeter import arguments
-from dosimeter.accounting.classic.rule import Conversion, CurveRule, Validity, checked
+from dosimeter.accounting.classic.rule import Conversion, CurveRule, Validity
 from dosimeter.rdp import Cost
 from dosimeter.rdp.orders import FloatArray
 
@@ -83,7 +83,7 @@ class StackedOdometer(CurveRule):
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether one run fits into an empty filter; changes nothing."""
-        checked(cost, count)
+        self._checked(cost, count)
         return bool(self._features(cost)[0] <= self._size)
 
     def spend(self, cost: Cost, count: int = 1) -> None:

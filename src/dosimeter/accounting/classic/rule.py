@@ -19,6 +19,7 @@ import numpy as np
 from dosimeter import arguments
 from dosimeter.accounting.tally import largest
 from dosimeter.errors import BudgetExceeded
+from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.orders import FloatArray
 
@@ -54,6 +55,7 @@ class Rule(ABC):
         self._delta = arguments.open_unit("delta", delta)
         self._limit = limit if limit == math.inf else arguments.positive("epsilon", limit)
         self._sums: FloatArray | float = 0.0
+        self._neighbours: Neighbours | None = None
 
     @property
     def delta(self) -> float:
@@ -72,7 +74,7 @@ class Rule(ABC):
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether the rule would accept a spend now; changes nothing."""
-        number = checked(cost, count)
+        number = self._checked(cost, count)
         return self._reading(self._sums + number * self._features(cost)) <= self._limit
 
     def spend(self, cost: Cost, count: int = 1) -> None:
@@ -81,8 +83,9 @@ class Rule(ABC):
         self._sums = self._sums + count * self._features(cost)
 
     def _require(self, cost: Cost, count: int, refusal: str) -> None:
-        """Raises BudgetExceeded unless the rule admits a spend."""
+        """Raises BudgetExceeded unless the rule admits a spend; its relation is then the rule's."""
         if self.admits(cost, count):
+            self._neighbours = cost.neighbours
             return
         raise BudgetExceeded(
             cost=cost,
@@ -93,6 +96,17 @@ class Rule(ABC):
             reason=f"{type(self).__name__} {refusal}",
         )
 
+    def _checked(self, cost: Cost, count: int) -> int:
+        """The count, if both are such as a gate takes, and of the relation of what was spent."""
+        if not isinstance(cost, Cost):
+            raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
+        if self._neighbours not in (None, cost.neighbours):
+            raise ValueError(
+                f"cost must be for neighbours that {self._neighbours}, as what was spent before, "
+                f"got one for {cost.neighbours}: {cost}; spend it from a gate of its own"
+            )
+        return arguments.count("count", count)
+
     @abstractmethod
     def _features(self, cost: Cost) -> FloatArray:
         """What one run of `cost` adds to the sums."""
@@ -100,13 +114,6 @@ class Rule(ABC):
     @abstractmethod
     def _reading(self, sums: FloatArray) -> float:
         """Epsilon as a function of the sums."""
-
-
-def checked(cost: Cost, count: int) -> int:
-    """The count, if both are such as a gate takes."""
-    if not isinstance(cost, Cost):
-        raise TypeError(f"cost must be a mechanism such as dosimeter.Gaussian, got {cost!r}")
-    return arguments.count("count", count)
 
 
 class CurveRule(Rule):
