@@ -32,6 +32,7 @@ from dosimeter.rdp.plain import to_plain
 from dosimeter.service import Grant, Office, make_app
 from dosimeter.service.api import At, Who
 from dosimeter.service.patience import Patience
+from dosimeter.service.server import keep_loaded
 
 CLIENTS, ROUNDS, EACH = 16, 6, 25
 BUDGETS, ENTRIES, FEW = 10_000, 1_000_000, 10_000
@@ -198,6 +199,7 @@ def _serve(url: str) -> None:
             print(f"http://127.0.0.1:{port}", flush=True)
 
         threading.Thread(target=announce, daemon=True).start()
+        keep_loaded()
         server.run()
 
 

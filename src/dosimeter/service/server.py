@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,17 @@ def serve(
             lifespan="off",
         )
         ends.append(_Announcing(config, lambda at: announce(office.tokens.issue_first(), at)))
+        keep_loaded()
         ends[0].run()
+
+
+def keep_loaded() -> None:
+    """Takes what is loaded by now out of the garbage collector's rounds.
+
+    It would read all of it every few hundred requests, and everybody would wait for that.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def watch(folder: Path, announce: Callable[[str], None], *, port: int = 0) -> None:

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process around the service."""
+
+from __future__ import annotations
+
+import gc
+
+import uvicorn
+
+from dosimeter.service import logs
+from dosimeter.service.server import Listening, serve
+
+
+def test_no_request_waits_while_all_that_is_loaded_is_searched_for_garbage(url, monkeypatch):
+    """Which takes a tenth of a second, every few hundred requests."""
+    monkeypatch.setattr(logs, "begin", lambda *_, **__: None)
+    left = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda _: left.append(len(gc.get_objects())))
+    loaded = len(gc.get_objects())
+    try:
+        serve(url, Listening(port=0), lambda *_: None, quiet=True)
+    finally:
+        gc.unfreeze()
+    assert left[0] < loaded / 10
