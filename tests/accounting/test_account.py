@@ -309,3 +309,14 @@ def test_states_of_the_first_release_open_and_go_on():
         assert gate.state() == entry["state"]
         gate.spend(NOMINAL)
         assert gate.epsilon > entry["epsilon"]
+
+
+def test_runs_that_were_paid_for_outlive_the_menu_and_every_spend_after_it():
+    bought = Account.open(Terms.of_filter(3.0, 1e-6, menu=[dm.Gaussian(50.0), OTHER]))
+    bought = bought.after(dm.Gaussian(50.0)).after(STRANGER)
+    assert max(bought.prepaid) > 0
+    ended = bought.after(UNPRICED)
+    assert ended.quanta is None
+    later = ended.after(UNPRICED).after(UNPRICED, 3)
+    assert (later.prepaid, later.strangers) == (bought.prepaid, bought.strangers)
+    assert Account.from_plain(later.plain()).plain() == later.plain()
