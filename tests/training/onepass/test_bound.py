@@ -182,7 +182,7 @@ def test_physical_batches_give_the_same_sums():
 
 
 def test_squares_that_vanish_in_many_narrow_parameters():
-    """The room for them is that of all parameters, those that are measured side by side too."""
+    """The room for them is that of all parameters together."""
     parameters = [nn.Parameter(torch.zeros(n)) for n in (1, 600, 400)]
     book, bound = Book(1), 1e-18
     for parameter in parameters:

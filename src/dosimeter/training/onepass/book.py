@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dosimeter.training.onepass.entries import BLOCK, Entry, Rows, hidden
+from dosimeter.training.onepass.entries import Entry, Rows, hidden
 from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.onepass.room import Room
 
@@ -33,7 +33,6 @@ class Book:
     def __init__(self, records: int, room: Room | None = None) -> None:
         self.records, self._room = records, room
         self._entries: dict[Tensor, Entry] = {}
-        self._joined: dict[Tensor, list[Tensor]] = {}
         self.repeated = False
         """Whether a part of the model went through the backward pass twice."""
 
@@ -60,7 +59,6 @@ class Book:
     def clear(self) -> None:
         """Tears all pages out."""
         self._entries.clear()
-        self._joined.clear()
         self.repeated = False
 
     def settle(self) -> None:
@@ -93,7 +91,7 @@ class Book:
         """The norm of each record's gradient, rounded up, in double precision."""
         squares = sum(entry.squares() for entry in self._entries.values())
         assert isinstance(squares, Tensor)
-        values = sum(part.numel() for target in self._entries for part in self._parts(target))
+        values = sum(target.numel() for target in self._entries)
         return squares.sqrt_().mul_(1 + MARGIN).add_(hidden(values, torch.float32))
 
     @torch.no_grad()
@@ -125,7 +123,6 @@ class Book:
         self, parameters: Sequence[Tensor], max_grad_norm: float, scale: float, clipping: Clipping
     ) -> list[Tensor]:
         self.settle()
-        self._join()
         norms = self.norms().mul_(scale)
         if not math.isfinite(float(norms.sum())):
             kept = norms.isfinite()
@@ -137,29 +134,11 @@ class Book:
         sums: dict[Tensor, Tensor] = {}
         for target in list(self._entries):
             found = self._entries.pop(target)  # what was added needs no memory any more
-            total = found.sum(rounded[target.dtype])
-            parts = self._parts(target)
-            each = torch.split(total, [part.numel() for part in parts])
-            sums.update(zip(parts, each, strict=True))
+            sums[target] = found.sum(rounded[target.dtype])
         return [
             sums[parameter].view_as(parameter) if parameter in sums else torch.zeros_like(parameter)
             for parameter in parameters
         ]
-
-    def _join(self) -> None:
-        """Puts narrow gradients side by side: one call for all of them, not a dozen for each."""
-        alike: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-        for target, entry in self._entries.items():
-            if isinstance(entry, Rows) and entry.width <= BLOCK:
-                alike.setdefault((target.dtype, target.device), []).append(target)
-        for targets in alike.values():
-            rows = torch.cat([self._entries.pop(target).rows() for target in targets], dim=1)
-            self._entries[targets[0]] = Rows(rows)
-            self._joined[targets[0]] = targets
-
-    def _parts(self, target: Tensor) -> list[Tensor]:
-        """The parameters whose gradients stand side by side under one of them."""
-        return self._joined.get(target, [target])
 
 
 def _rounded_down(factors: Tensor, dtype: torch.dtype) -> Tensor:

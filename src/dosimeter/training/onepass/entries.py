@@ -69,7 +69,7 @@ class Rows(Entry):
 
     def __init__(self, rows: Tensor) -> None:
         self._rows = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
-        self.records, self.width = len(rows), self._rows.shape[1]
+        self.records = len(rows)
 
     def squares(self) -> Tensor:
         """See Entry."""
