@@ -25,6 +25,7 @@ from dosimeter.errors import TicketError
 from dosimeter.training import refusals
 from dosimeter.training.onepass import OnePassModule
 from dosimeter.training.onepass.entries import lengths
+from dosimeter.training.onepass.heap import keep_freed
 from dosimeter.training.onepass.records import happens
 
 COMPARED_ONE_IN = 512
@@ -52,6 +53,8 @@ def wrap(
 ) -> nn.Module:
     """The model inside a module for per-record gradients, ours or Opacus'."""
     if mode is GradSampling.ONEPASS:
+        if any(parameter.device.type == "cpu" for parameter in model.parameters()):
+            keep_freed()
         return OnePassModule(model)
     if mode is GradSampling.GHOST:
         wrapped: Any = _Ghost(model, loss_reduction=loss_reduction, max_grad_norm=max_grad_norm)

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from dosimeter.training.onepass.entries import Entry, Rows, hidden
 from dosimeter.training.onepass.factors import Clipping
-from dosimeter.training.onepass.room import Room
 
 MARGIN = 2.0**-18
 """By how much a norm is rounded up: what 1,024 squares can lose, added in eight lanes."""
@@ -27,11 +26,10 @@ class Book:
 
     Args:
         records: How many there are.
-        room: Where large gradients are written to, until the book is closed; None for new memory.
     """
 
-    def __init__(self, records: int, room: Room | None = None) -> None:
-        self.records, self._room = records, room
+    def __init__(self, records: int) -> None:
+        self.records = records
         self._entries: dict[Tensor, Entry] = {}
         self.repeated = False
         """Whether a part of the model went through the backward pass twice."""
@@ -45,16 +43,6 @@ class Book:
         if before is not None:
             entry = Rows(before.rows() + entry.rows())
         self._entries[target] = entry
-
-    def empty(self, target: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Memory to write the gradients of a parameter to."""
-        if self._room is None or target in self._entries:
-            return target.new_empty(shape)
-        return self._room.of(target, shape)
-
-    def close(self) -> None:
-        """Leaves its room to another book: whatever is still written here gets new memory."""
-        self._room = None
 
     def clear(self) -> None:
         """Tears all pages out."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -36,10 +36,6 @@ WIDE = 2**20
 
 CANCELS = 1e-4
 """How much of a norm may be allowance for rounding before the gradients are written out."""
-
-
-Empty = Callable[[tuple[int, ...]], Tensor]
-"""Gives memory of a shape."""
 
 
 class Entry(ABC):
@@ -222,14 +218,8 @@ class Reordered(Entry):
         return rows.view(len(rows), *self._sizes).movedim(-1, 1 + self._place).flatten(1)
 
 
-def linear_entry(inputs: Tensor, backprops: Tensor, empty: Empty | None = None) -> Entry:
-    """The cheapest entry for a linear map, from (records, ..., inputs) and (..., outputs).
-
-    Args:
-        inputs: What the map was given.
-        backprops: The gradients at what it gave.
-        empty: Gives memory for the gradients of records, if they are written out.
-    """
+def linear_entry(inputs: Tensor, backprops: Tensor) -> Entry:
+    """The cheapest entry for a linear map, from (records, ..., inputs) and (..., outputs)."""
     if inputs.dim() == 2:
         return Outer(inputs, backprops)
     a, g = inputs.flatten(1, -2), backprops.flatten(1, -2)
@@ -242,9 +232,8 @@ def linear_entry(inputs: Tensor, backprops: Tensor, empty: Empty | None = None) 
         return Steps(a, g)
     # A matrix product is faster, for thin ones several times, if the longer side comes last.
     first, last = (a, g) if wide < high else (g, a)
-    shape = (len(a), first.shape[2], last.shape[2])
-    rows = Rows(torch.bmm(first.mT, last, out=None if empty is None else empty(shape)))
-    return rows if last is a else Reordered(rows, shape[1:], 0)
+    rows = torch.bmm(first.mT, last)
+    return Rows(rows) if last is a else Reordered(Rows(rows), rows.shape[1:], 0)
 
 
 def row_squares(rows: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from dosimeter.training.onepass.book import Book
 from dosimeter.training.onepass.mixing import require_unmixed
 from dosimeter.training.onepass.recorder import Recorder
 from dosimeter.training.onepass.records import happens, has_records
-from dosimeter.training.onepass.room import Room
 from dosimeter.training.onepass.selftest import SelfTest
 from dosimeter.training.onepass.watched import Tape
 
@@ -36,7 +35,6 @@ class OnePassModule(nn.Module):
         super().__init__()
         self._module = module
         self._book: Book | None = None
-        self._room = Room()
         self._passes = 0
         self._seen = 0
         self._given: Any = None
@@ -54,8 +52,7 @@ class OnePassModule(nn.Module):
 
     def begin(self, records: int) -> None:
         """Opens a book for the next batch of so many records, and drops the one before."""
-        self._close()
-        self._book, self._passes, self._tape = Book(records, self._room), 0, None
+        self._book, self._passes, self._tape = Book(records), 0, None
 
     def expect(self, batch: Any) -> None:
         """Remembers what the loader gave, for the self-test to compare."""
@@ -72,14 +69,9 @@ class OnePassModule(nn.Module):
             self._book.clear()
 
     def take(self) -> tuple[Book | None, int]:
-        """The book of the batch, which is closed by this, and how often the model was run."""
-        self._close()
+        """The book of the batch, and how often the model was run."""
         book, self._book, self._given = self._book, None, None
         return book, self._passes
-
-    def _close(self) -> None:
-        if self._book is not None:
-            self._book.close()
 
     def require_examined(self) -> None:
         """Raises if the batch was one to test and some part of the test never came to pass."""

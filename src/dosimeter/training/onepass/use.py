@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -60,8 +59,7 @@ class Use:
         inputs, backprops = self._by_record(inputs.detach()), self._by_record(backprops)
         if self.weight is not None:
             dtype = self.weight.dtype
-            empty = partial(self.book.empty, self.weight)
-            self.add(self.weight, linear_entry(inputs.to(dtype), backprops.to(dtype), empty))
+            self.add(self.weight, linear_entry(inputs.to(dtype), backprops.to(dtype)))
         if self.bias is not None:
             rows = backprops.to(self.bias.dtype)
             self.add(self.bias, rows.flatten(1, -2).sum(1) if rows.dim() > 2 else rows)

@@ -1,17 +1,13 @@
-"""Memory that is kept from batch to batch never lets one batch into another."""
+"""No batch gets into another, and none into a copy or a file."""
 
 import copy
 import io
-import pickle
 
 import pytest
 import torch
 from torch import nn
 
 from dosimeter.training.onepass import Book, OnePassModule, module
-from dosimeter.training.onepass import room as rooms
-from dosimeter.training.onepass.entries import Rows
-from dosimeter.training.onepass.room import Room
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +45,7 @@ def sums(book, model):
 
 
 def alone(model, x, weights):
-    """What a book with memory of its own gives."""
+    """What a module that saw no other batch gives."""
     book = Book(len(x))
     (OnePassModule(model).recorded(book, x) * weights).sum().backward()
     return sums(book, model)
@@ -66,7 +62,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_batches_of_any_size_give_what_new_memory_gives(name):
+def test_batches_of_any_size_give_what_a_new_module_gives(name):
     torch.manual_seed(0)
     model = MODELS[name]()
     private = OnePassModule(model).train()
@@ -93,33 +89,12 @@ def test_a_late_backward_pass_writes_into_no_other_batch(taken):
     assert same(sums(private.take()[0], model), alone(model, x, weights))
 
 
-def test_a_parameter_that_is_used_twice_has_two_places():
-    target, book = torch.zeros(3, requires_grad=True), Book(2, Room())
-    first = book.empty(target, (2, 3)).fill_(1.0)
-    book.add(target, Rows(first))
-    assert book.empty(target, (2, 3)).data_ptr() != first.data_ptr()
-
-
-def test_no_more_is_kept_than_the_most(monkeypatch):
-    monkeypatch.setattr(rooms, "MOST", 4 * 250)
-    room, one, two = Room(), torch.zeros(1, requires_grad=True), torch.zeros(1, requires_grad=True)
-    kept = room.of(one, (10, 10)).data_ptr()
-    assert room.of(one, (5, 20)).data_ptr() == kept
-    assert room.of(two, (10, 10)).data_ptr() == room.of(two, (10, 10)).data_ptr()
-    first, second = room.of(one, (20, 20)), room.of(one, (20, 20))
-    assert first.data_ptr() != second.data_ptr()
-    made = one * 2  # lives no longer than its batch
-    first, second = room.of(made, (2, 2)), room.of(made, (2, 2))
-    assert first.data_ptr() != second.data_ptr()
-
-
 def test_copies_and_files_hold_no_gradients_of_records():
     model = nn.Linear(12, 20)
     private = OnePassModule(model).train()
     stepped(private, model, *batch(model, 500))
-    size = len(pickle.dumps(private._room))
-    assert size < 200
-    assert copy.deepcopy(private._room)._kept == {}
+    copied = copy.deepcopy(private)
+    assert copied.take() == (None, 1)
     file = io.BytesIO()
     torch.save(private, file)
     assert len(file.getvalue()) < 4 * 500 * 12 * 20
