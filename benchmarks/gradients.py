@@ -7,10 +7,8 @@ the processor's, in which the turns of other programs do not count. Three proces
 the best is that of all of them; arms that take more than twice as long as a plain step in the first
 one have two steps there on trial and no more.
 
-In these processes the heap keeps what is freed, for every arm. By default it gives memory back as
-its blocks happen to lie, and the system clears each page again in the next step: that can take a
-quarter of any step, hits the arms by chance and more often the larger ones. What a step costs that
-way stands in a table of its own.
+The heap is as a user has it: from the first engine of a process on it keeps what is freed. That
+holds for every arm, the plain one too, which would otherwise pay for new pages.
 
 Memory is the peak of the first steps in a process of its own, tested batches included, over what
 it held before them, likewise per record. In both arms libraries were loaded by a step of another
@@ -48,9 +46,6 @@ MODES = ("onepass", "hooks", "ghost", "ew")
 PROCESSES, TRIAL = 3, 2
 TURN = 0.6
 """Seconds of plain steps after those on trial: every arm takes so many, but at least two."""
-
-KEPT = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
-"""A heap that keeps what is freed: nothing is given back, and up to 32 MiB comes from it."""
 
 Step = Callable[[], int]
 
@@ -209,13 +204,12 @@ def arms(case: Case, modes: Sequence[str]) -> dict[str, Step]:
     return steps
 
 
-def ratios(
-    name: str, heap: dict[str, str], modes: Sequence[str], processes: int
-) -> dict[int, dict[str, float]]:
+def ratios(name: str) -> dict[int, dict[str, float]]:
     """The time of each mode over that of a plain step, for each number of threads."""
     best: dict[int, dict[str, float]] = {threads: {} for threads in THREADS}
-    for _ in range(processes):
-        found = json.loads(_alone(f"report_times({name!r}, {tuple(modes)!r})", heap).stdout)
+    modes: Sequence[str] = MODES
+    for _ in range(PROCESSES):
+        found = json.loads(_alone(f"report_times({name!r}, {tuple(modes)!r})").stdout)
         for threads, times in best.items():
             for arm, seconds in found[str(threads)].items():
                 times[arm] = min(times.get(arm, seconds), seconds)
@@ -254,7 +248,7 @@ def _times(steps: dict[str, Step], threads: int) -> dict[str, float]:
     return best
 
 
-def _alone(call: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _alone(call: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """What a process of its own prints that calls a function of this module."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", f"from benchmarks.gradients import *; {call}"],
@@ -264,8 +258,8 @@ def _alone(call: str, environment: dict[str, str]) -> subprocess.CompletedProces
 
 def peak(name: str, mode: str) -> float:
     """The peak memory of a few steps in a process of its own, over that before the first."""
-    heap = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}
-    run = _alone(f"report_peak({name!r}, {mode!r})", heap)
+    call = f"report_peak({name!r}, {mode!r})"
+    run = _alone(call, OMP_NUM_THREADS="1", MALLOC_MMAP_THRESHOLD_="131072")
     return float(json.loads(run.stdout)) if run.returncode == 0 else float("nan")
 
 
@@ -317,18 +311,15 @@ def run() -> list[Result | Table]:
     """All figures of per-record gradients, on one thread and on two."""
     before, results = torch.get_num_threads(), []
     rows: list[tuple[str, ...]] = []
-    default: list[tuple[str, ...]] = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for name, case in CASES.items():
-                for threads, found in ratios(name, KEPT, MODES, PROCESSES).items():
+                for threads, found in ratios(name).items():
                     shown = [f"{found[m]:.2f}" if m in found else "refused" for m in MODES]
                     rows.append((name, str(threads), *shown))
-                    label = f"a step over a plain one, heap kept, {name}, {threads} thread(s)"
+                    label = f"a step over a plain one, {name}, {threads} thread(s)"
                     results.append(Result.at_most(label, found["onepass"], case.time, "times"))
-                by_default = ratios(name, {}, MODES[:1], 1).values()
-                default.append((name, *(f"{found['onepass']:.2f}" for found in by_default)))
                 torch.set_num_threads(1)
                 memory = peak(name, "onepass") / peak(name, "plain")
                 label = f"peak memory over a plain step's, {name}"
@@ -337,20 +328,11 @@ def run() -> list[Result | Table]:
                 results.append(Result.at_most(label, 100 * selftest_share(case), 1.0, "%"))
     finally:
         torch.set_num_threads(before)
-    return [*results, *_tables(rows, default)]
-
-
-def _tables(rows: list[tuple[str, ...]], default: list[tuple[str, ...]]) -> list[Table]:
     title = (
-        "A private step over a plain one, by mode: the best steps of three processes whose heap "
-        "keeps its memory, on one thread in processor time. Modes beyond twice a plain step had "
-        "two steps in one process"
+        "A private step over a plain one, by mode: the best steps of three processes, on one "
+        "thread in processor time. Modes beyond twice a plain step had two steps in one process"
     )
-    by_default = "The same for `onepass` with the heap as it is by default, in one process"
-    return [
-        Table(title, ("network", "threads", *MODES), tuple(rows)),
-        Table(by_default, ("network", "1 thread", "2 threads"), tuple(default)),
-    ]
+    return [*results, Table(title, ("network", "threads", *MODES), tuple(rows))]
 
 
 if __name__ == "__main__":
