@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heap: memory that a step has freed stays with the process for the next one.
 
-By default glibc gives it back whenever more than 64 MiB lie free at the end of its heap, and the
-system clears every page again before the next step gets it. Gradients that are written out are
+By default glibc gives it back when much lies free at the end of its heap, 64 MiB at the latest, and
+the system clears every page again before the next step gets it. Gradients that are written out are
 freed at once with a step and pass that mark where a plain step does not.
 """
 
