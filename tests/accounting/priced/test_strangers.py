@@ -62,6 +62,20 @@ class TestSelling:
             alone = dm.Filter(3.0, DELTA, menu=[cost]).menu.quanta
             assert share * alone <= start.affordable(cost) <= alone
 
+    @pytest.mark.slow
+    def test_at_small_rates_only_lighter_jumps_are_sold_well(self):
+        gate = dm.Filter(0.6, DELTA, menu=[dm.SampledGaussian(1e-3, noise) for noise in (1.0, 2.0)])
+        lighter, rarer, heavier = (
+            dm.SampledGaussian(1e-3, 1.2),
+            dm.SampledGaussian(5e-4, 0.9),
+            dm.SampledGaussian(1e-3, 0.9),
+        )
+        for cost, share in ((lighter, 0.95), (rarer, 0.65)):
+            alone = dm.Filter(0.6, DELTA, menu=[cost]).menu.quanta
+            assert share * alone <= gate.affordable(cost) <= alone
+        for cost in (heavier, dm.SampledGaussian(2e-3, 1.0)):
+            assert gate.price(cost) is None
+
     def test_the_mixture_is_charged_for_whole_bundles_when_they_are_bought(self, gate):
         gate.spend(STRANGER)
         expected = gate.price(STRANGER).steps * STRANGER.rdp(gate.orders)
