@@ -12,6 +12,7 @@ import pathlib
 import time
 
 import pytest
+from dp_accounting.pld import privacy_loss_distribution
 
 import dosimeter as dm
 from dosimeter.accounting.priced.items import Direction
@@ -87,13 +88,14 @@ def test_a_table_of_seven_items_and_a_hundred_quanta_takes_seconds():
     assert time.process_time() - began <= 5.0
 
 
-def test_a_spend_of_a_menu_item_is_quicker_than_one_of_the_mixture():
+@pytest.mark.parametrize("items", [1, 2])
+def test_a_spend_of_a_menu_item_is_quicker_than_one_of_the_mixture(items):
     """The best of some rounds in turn, so that other load matters least; `make bench` has both.
 
-    Several items are bought in bundles, so most spends only take a run of one; a menu of one item
-    is sold run by run, and takes as long as the mixture beside it.
+    Several items are bought in bundles, so most spends only take a run of one. A menu of one item
+    is sold run by run, and the mixture beside it adds them up when it is asked.
     """
-    menu, mixture = dm.Filter(4.909, DELTA, menu=PLAIN[:2]), dm.Filter(1000.0, DELTA)
+    menu, mixture = dm.Filter(4.909, DELTA, menu=PLAIN[:items]), dm.Filter(1000.0, DELTA)
     best = {}
     for gate in [menu, mixture] * 15:
         began = time.perf_counter()
@@ -102,6 +104,38 @@ def test_a_spend_of_a_menu_item_is_quicker_than_one_of_the_mixture():
         best[gate] = min(best.get(gate, math.inf), time.perf_counter() - began)
     assert menu.standing.menu
     assert best[menu] <= best[mixture]
+
+
+SMALL = {
+    "tens of broad runs": (
+        0.05,
+        [dm.SampledGaussian(1e-2, 4.0), dm.SampledGaussian(1e-2, 8.0), dm.Gaussian(1000.0)],
+    ),
+    "tens of runs": (0.01, [dm.SampledGaussian(1e-3, 2.0), dm.SampledGaussian(1e-3, 4.0)]),
+    "a rarer jump": (0.1, [dm.SampledGaussian(1e-3, 1.0), dm.SampledGaussian(1e-3, 0.8)]),
+}
+
+
+@pytest.mark.parametrize(("epsilon", "costs"), SMALL.values(), ids=SMALL.keys())
+def test_a_small_budget_refuses_nothing_within_it_by_a_twentieth(epsilon, costs):
+    """One run more than is sold, of each alone, needs over epsilon / 1.05: optimistic PLD."""
+    gate = dm.Filter(epsilon, DELTA, menu=costs)
+    for item in gate.menu.items:
+        runs = gate.menu.quanta // item.price * item.steps + 1
+        assert (
+            optimistic(item.cost, epsilon).self_compose(runs).get_delta_for_epsilon(epsilon / 1.05)
+            > DELTA
+        )
+
+
+def optimistic(cost, epsilon):
+    """The loss of one run by dp-accounting, rounded down."""
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        cost.noise_multiplier,
+        sampling_prob=getattr(cost, "sample_rate", 1.0),
+        pessimistic_estimate=False,
+        value_discretization_interval=epsilon / 3e4,
+    )
 
 
 def admitted(gate, schedule):

@@ -11,8 +11,9 @@ lowered.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -42,10 +43,15 @@ _PARTS = (10, 14)
 
 _SHORT = 4
 _TURNS = 40
+_RAISED = -3
+_AROUND = 2
 _DISAGREEMENT = 0.05
 _LOSS_OF_CAPACITY = 0.02
 _LOSS_OF_A_PAIR = 0.01
-"""Shares of its quanta that the whole menu, or one other item, may cost the nominal one."""
+"""Shares of its runs that the whole menu, or one other item, may cost the nominal one."""
+
+_MOST_LOSS = 0.08
+"""The share that an item may cost it which would lose more itself."""
 
 
 class Losses:
@@ -266,30 +272,49 @@ def _sold(table: ValueTable, epsilon: float, delta: float, most: int) -> int:
 
 
 def harmless(items: list[Item], losses: Losses, epsilon: float, delta: float) -> list[Item]:
-    """The items, at lower rates where they would cost the nominal one much of its quanta.
+    """The items, at other rates where at these they would cost the nominal one much of its quanta.
 
     Rates are a guess, so a coarse table in one direction is enough to judge them by.
     """
 
-    def worth(some: Sequence[Item]) -> int:
+    def worth(*some: Item) -> int:
         table = losses.table(some, Direction.REMOVE, epsilon, coarser=2)
         return _sold(table, epsilon, delta, _MOST_QUANTA)
 
     if len(items) == 1:
         return items
-    alone = worth(items[:1])
-    if worth(items) >= (1 - _LOSS_OF_CAPACITY) * alone:
+    nominal, *others = items
+    alone = _refused(nominal, worth(nominal))
+    if _refused(nominal, worth(*items)) >= (1 - _LOSS_OF_CAPACITY) * alone:
         return items
-    kept = items[:1]
-    for item in items[1:]:
+    return [nominal, *(_balanced(nominal, item, alone, worth) for item in others)]
 
-        def tried(turn: int, item: Item = item) -> Item:
-            return lowered(item, 0.94**turn, alone) if turn else item
 
-        low, high = -1, _TURNS
-        while high - low > 1:
-            turn = (low + high) // 2
-            within = worth([items[0], tried(turn)]) >= (1 - _LOSS_OF_A_PAIR) * alone
-            low, high = (low, turn) if within else (turn, high)
-        kept.append(tried(high))
-    return kept
+def _balanced(nominal: Item, item: Item, alone: int, worth: Callable[..., int]) -> Item:
+    """The item at the rate at which the worse off of it and the nominal one keeps most runs.
+
+    The nominal one keeps all but a few of them, whatever the other would gain.
+    """
+    most = _refused(item, worth(item))
+
+    @cache
+    def offer(turn: int) -> tuple[Item, float, float]:
+        made = lowered(item, 0.94**turn, (alone - 1) * nominal.per_run) if turn else item
+        quanta = worth(nominal, made)
+        return made, _refused(nominal, quanta) / alone, _refused(made, quanta) / most
+
+    def enough(nominal_kept: float, kept: float) -> bool:
+        return nominal_kept >= min(1 - _LOSS_OF_A_PAIR, max(1 - _MOST_LOSS, kept))
+
+    low, high = _RAISED - 1, _TURNS
+    while high - low > 1:
+        turn = (low + high) // 2
+        low, high = (low, turn) if enough(*offer(turn)[1:]) else (turn, high)
+    # Runs are whole, so that a rate beside it may keep more of both.
+    near = [offer(turn) for turn in range(max(_RAISED, high - _AROUND), high + _AROUND + 1)]
+    return max(near, key=lambda made: (made[1] >= 1 - _MOST_LOSS, min(made[1:])))[0]
+
+
+def _refused(item: Item, quanta: int) -> int:
+    """The least number of runs of an item that so many quanta do not buy."""
+    return quanta // item.price * item.steps + 1
