@@ -7,6 +7,7 @@ the data, so nothing but training costs anything.
 
 from __future__ import annotations
 
+import csv
 import functools
 import gzip
 import importlib.util
@@ -31,6 +32,19 @@ BUCKETS = 256
 # Upper ends of the columns, rounded from what such measurements can be; the lower ends are zero.
 _CANCER = (30, 40, 200, 2500, 0.2, 0.4, 0.5, 0.25, 0.4, 0.1, 3, 5, 25, 550, 0.04, 0.15, 0.4, 0.06,
            0.1, 0.03, 40, 50, 260, 4500, 0.25, 1.2, 1.3, 0.3, 0.7, 0.25)  # fmt: skip
+
+# Lower and upper ends of what is measured of a cut stone, and the grades of its colour and clarity.
+_STONE = {"carat": (0, 3), "depth": (50, 75), "table": (50, 75), "price": (0, 20_000),
+          "x": (0, 10), "y": (0, 10), "z": (0, 6)}  # fmt: skip
+_GRADES = {
+    "color": ("D", "E", "F", "G", "H", "I", "J"),
+    "clarity": ("I1", "SI2", "SI1", "VS2", "VS1", "VVS2", "VVS1", "IF"),
+}
+_CUTS = ("Fair", "Good", "Very Good", "Premium", "Ideal")
+
+_WITHIN = {"diamonds": ("plotnine", "data/diamonds.csv"),
+           "names": ("gender_guesser", "data/nam_dict.txt")}  # fmt: skip
+"""Tasks whose records are a file of a package, which is read without importing that."""
 
 
 class Absent(Exception):
@@ -66,6 +80,8 @@ def require(name: str) -> None:
         raise Absent(f"Fashion-MNIST is not in {FASHION}; Debian has dataset-fashion-mnist")
     if name == "words" and importlib.util.find_spec("wordfreq") is None:
         raise Absent("the words come with wordfreq, which is not installed")
+    if name in _WITHIN:
+        _within(name)
     if name == "cifar" and cifar.here() is None:
         raise Absent(f"CIFAR-10 is not at {cifar.BESIDE}, and DOSIMETER_DATA names no other place")
 
@@ -83,13 +99,26 @@ def load(name: str) -> Task:
         "cancer": _cancer,
         "fashion": _fashion,
         "words": _words,
+        "diamonds": _diamonds,
+        "names": _names,
         "cifar": _cifar,
     }[name]()
 
 
-def _split(x: Tensor, y: Tensor, train: int, layers: tuple[int, ...]) -> Task:
+def _within(name: str) -> pathlib.Path:
+    package, file = _WITHIN[name]
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise Absent(f"the {name} come with {package}, which is not installed")
+    return pathlib.Path(found.submodule_search_locations[0]) / file
+
+
+def _split(
+    x: Tensor, y: Tensor, train: int, layers: tuple[int, ...], test: int | None = None
+) -> Task:
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    return Task(x[order[:train]], y[order[:train]], x[order[train:]], y[order[train:]], layers)
+    first, then = order[:train], order[train:][:test]
+    return Task(x[first], y[first], x[then], y[then], layers)
 
 
 def _digits() -> Task:
@@ -154,6 +183,32 @@ def grams(word: str) -> Tensor:
         for start in range(len(marked) - size + 1):
             found[zlib.crc32(marked[start : start + size].encode()) % BUCKETS] += 1
     return found / found.norm()
+
+
+def _diamonds() -> Task:
+    with _within("diamonds").open(newline="") as file:
+        stones = list(csv.DictReader(file))
+    measured = torch.tensor([[float(stone[name]) for name in _STONE] for stone in stones])
+    low, high = torch.tensor(list(_STONE.values())).T
+    columns = [(2 * (measured - low) / (high - low) - 1).clamp(-1, 1)]
+    for name, grades in _GRADES.items():
+        place = torch.tensor([grades.index(stone[name]) for stone in stones])
+        columns.append(torch.eye(len(grades))[place])
+    y = torch.tensor([_CUTS.index(stone["cut"]) for stone in stones])
+    return _split(torch.cat(columns, dim=1), y, 10_000, (22, 32, len(_CUTS)), test=10_000)
+
+
+def _names() -> Task:
+    # Those for men and those for women; the file marks others, and names that are both.
+    found: dict[str, set[int]] = {}
+    for line in _within("names").read_text(encoding="utf-8").splitlines():
+        name = line[3:29].strip().lower()
+        if line[:2] in ("M ", "F ") and name.isalpha():
+            found.setdefault(name, set()).add(int(line[0] == "F"))
+    chosen = [(name, *kinds) for name, kinds in sorted(found.items()) if len(kinds) == 1]
+    x = torch.stack([grams(name) for name, _ in chosen])
+    y = torch.tensor([label for _, label in chosen])
+    return _split(x, y, 8000, (BUCKETS, 16, 2), test=8000)
 
 
 def _cifar() -> Task:
