@@ -103,7 +103,11 @@ def main() -> None:
             found = one_task(config, base, run) if task != "cifar" else alone(config, base, run)
             results |= {_name(base): found} if found else {}
     if not chosen.task:
-        there = [name for name in ("wordfreq",) if importlib.util.find_spec(name)]
+        there = [
+            name
+            for name in ("wordfreq", "plotnine", "gender_guesser")
+            if importlib.util.find_spec(name)
+        ]
         save(FOLDER, config, results, packages=(*PACKAGES, "torch", "scikit-learn", *there))
 
 
@@ -124,7 +128,8 @@ def bases(config: Settings, task: str) -> list[Settings]:
 
 def alone(config: Settings, base: Settings, run: Runner) -> Settings:
     """Ours and nothing else."""
-    kept = run({f"ours {_name(base)}": base | {"arm": "ours"}}, config["seeds"])
+    ours = base | {"arm": "ours", "rule": config["rule"]}
+    kept = run({f"ours {_name(base)}": ours}, config["seeds"])
     return {} if kept is None else {"ours": next(iter(kept.values()))}
 
 

@@ -67,13 +67,13 @@ def test_every_choice_can_be_replaced(points, classifier):
     seen = []
     history = fit(
         classifier(), points(), epsilon=8, delta=1e-6, epochs=lambda steps: 2 * steps,
-        batch_size=RootBatch(scale=5), learning_rate=AutoRate(gain=0.0, reach=3.0),
+        batch_size=RootBatch(scale=5), learning_rate=AutoRate(reach=3.0, momentum=0.5),
         max_grad_norm=0.5, progress=False,
         callbacks=[lambda engine, _: seen.append(engine.made[1])],
     )  # fmt: skip
     assert history[0].batch_size == 71
     assert len(history) == 6
-    assert len({epoch.learning_rate for epoch in history}) == 1
+    assert seen[0].param_groups[0]["momentum"] == 0.5
     assert seen[0].max_grad_norm == 0.5
     fixed = fit(classifier(), points(), epsilon=8, delta=1e-6, epochs=1, learning_rate=0.1,
                 progress=False)  # fmt: skip
@@ -162,18 +162,58 @@ def test_records_are_held_in_pieces_where_memory_is_short():
     assert records_at_once(nn.BatchNorm1d(3), data, 1000) is None
 
 
-def test_the_rule_follows_gradients_that_agree_and_those_that_swing(build, train):
-    moved = {}
-    for lr in (1e-5, 300.0):
-        parts = build(dm.Odometer(delta=1e-6), noise_multiplier=0.05, clipping="normalised")
-        rule = AutoRate(reach=lr)
-        follower = Following(parts.engine, steps=40, rate=rule)
-        first = follower.learning_rate
-        train(parts, epochs=8)
-        assert parts.plain.param_groups[0]["lr"] == rule.rate
-        moved[lr] = rule.rate / first
-    assert moved[1e-5] > 1.5
-    assert moved[300.0] < 1
+def test_the_rate_is_reach_over_the_root_of_steps_and_the_length_of_gradients(build, train):
+    parts, seen = build(dm.Odometer(delta=1e-6), noise_multiplier=0.5, clipping="normalised"), []
+    engine, optimizer = parts.engine, parts.plain
+    rule = AutoRate(reach=7.0, momentum=0.5)
+    follower = Following(engine, steps=40, rate=rule)
+    weights = [p for group in optimizer.param_groups for p in group["params"]]
+    batch, values = engine.batch_size, sum(p.numel() for p in weights)
+    squares = [1 + values * (0.5 / batch) ** 2]  # the bound, before any data is seen
+    engine.after_step(lambda: squares.append(float(sum(p.grad.square().sum() for p in weights))))
+    engine.after_step(lambda: seen.append(optimizer.param_groups[0]["lr"]))
+    first = follower.learning_rate
+    train(parts, epochs=8)
+    rates = [7 * 0.5 / math.sqrt(40 * sum(squares[:k]) / k) for k in range(1, len(squares) + 1)]
+    assert first == pytest.approx(rates[0])
+    assert len(seen) > 20
+    assert seen == pytest.approx(rates[1:], rel=1e-3)
+    assert list(follower.taken()) == pytest.approx(list(map(math.sqrt, squares[1:])), rel=1e-3)
+
+
+@pytest.mark.parametrize("bound", [1e-12, 0.1, 1.0, 1e12])
+def test_a_rate_knows_no_units_and_has_a_most(bound):
+    rules = AutoRate(), AutoRate()
+    for rule, unit in zip(rules, (1.0, bound), strict=True):
+        rule.begin(steps=50, noise=0.3, bound=unit)
+        for length in (0.5, 2.0, 0.1, *[0.0] * 46):
+            before = rule.rate
+            rule.update(length * unit)
+            assert (rule.rate < before) == (length == 2.0)
+    assert rules[1].rate == pytest.approx(rules[0].rate / bound)
+    assert rules[0].rate <= 30 * 0.1  # reach times (1 - momentum)
+
+
+def test_a_rule_goes_on_from_its_state():
+    one, other = AutoRate(), AutoRate()
+    for rule in (one, other):
+        rule.begin(steps=50, noise=0.3, bound=1.0)
+    one.update(0.2)
+    other.restore(one.state())
+    assert other.rate == one.rate
+    for rule in (one, other):
+        rule.update(0.4)
+    assert other.rate == one.rate
+    assert math.isnan(AutoRate().rate)
+
+
+@pytest.mark.parametrize("how", [
+    {"reach": 0.0}, {"reach": math.nan}, {"reach": math.inf}, {"momentum": 1.0}, {"momentum": -0.1},
+    {"momentum": math.nan},
+])  # fmt: skip
+def test_rules_that_cannot_be(how):
+    with pytest.raises(ValueError, match=f"{next(iter(how))} must"):
+        AutoRate(**how)
 
 
 def test_the_model_is_left_with_the_average_of_its_iterates(points, classifier):

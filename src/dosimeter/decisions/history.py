@@ -42,7 +42,7 @@ class Epoch:
         signal: The reading that policies saw after it.
         seconds: How long it took.
         learning_rate: What a rule had made of it by its end; None where none sets it.
-        evidence: What that rule has seen, step by step.
+        evidence: What that rule has seen, step by step: norms of released gradients.
         spent_share: The share of the gate's limit used up by its end, by the gate's own measure,
             which goes on rising where epsilon already reads the limit; None without a limit.
     """

@@ -21,6 +21,7 @@ _FEW = 50
 """After fewer steps than these no run is called lost."""
 
 _MEMORY = 0.9
+"""Weight of the past in the running mean of gradients."""
 
 
 class Following:
@@ -39,7 +40,6 @@ class Following:
             p for g in self._optimizer.param_groups for p in g["params"] if p.requires_grad
         ]
         self._values = sum(p.numel() for p in self._parameters)
-        self._memory = _MEMORY if rate is None else rate.memory
         self._mean: list[torch.Tensor] | None = None
         self._signal, self._seen = 0.0, 0
         self._evidence: list[float] = []
@@ -69,7 +69,7 @@ class Following:
         )
 
     def taken(self) -> tuple[float, ...]:
-        """What the rule has seen since this was asked last."""
+        """What the rule has seen since this was asked last: lengths of released gradients."""
         found, self._evidence = tuple(self._evidence), []
         return found
 
@@ -104,27 +104,33 @@ class Following:
     @torch.no_grad()
     def _update(self) -> None:
         grads = [p.grad.detach() for p in self._parameters if p.grad is not None]
+        square = _dot(grads, grads)
+        if self.rate is not None and math.isfinite(square):
+            # Digits beyond these decide nothing, and a history holds one of these numbers a step.
+            length = float(f"{math.sqrt(square):.4g}")
+            self._evidence.append(length)
+            self.rate.update(length)
+            self._set()
         if self._mean is None:
             self._mean = [grad.clone() for grad in grads]
-            return
+        else:
+            self._compare(grads, self._mean, square)
+        self._end_if_exploded()
+
+    def _compare(self, grads: list[Any], means: list[Any], square: float) -> None:
+        """Adds to the signal what a gradient shows, and the gradient to the running mean."""
         noise = self._deviation
         seen = Released(
-            product=_dot(grads, self._mean),
-            energy=_dot(grads, grads) - self._values * noise**2,
+            product=_dot(grads, means),
+            energy=square - self._values * noise**2,
             deviation=noise,
-            length=math.sqrt(_dot(self._mean, self._mean)),
+            length=math.sqrt(_dot(means, means)),
             values=self._values,
         )
-        for mean, grad in zip(self._mean, grads, strict=True):
-            mean.lerp_(grad, 1 - self._memory)
+        for mean, grad in zip(means, grads, strict=True):
+            mean.lerp_(grad, 1 - _MEMORY)
         self._signal += seen.signal()
         self._seen += 1
-        if self.rate is not None:
-            evidence = seen.evidence(self.rate.target)
-            self._evidence.append(evidence)
-            self.rate.update(evidence)
-            self._set()
-        self._end_if_exploded()
 
     def _end_if_exploded(self) -> None:
         if not math.isfinite(_dot(self._parameters, self._parameters)):
