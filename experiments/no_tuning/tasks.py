@@ -42,7 +42,7 @@ _GRADES = {
 }
 _CUTS = ("Fair", "Good", "Very Good", "Premium", "Ideal")
 
-_WITHIN = {"diamonds": ("plotnine", "data/diamonds.csv"),
+WITHIN = {"diamonds": ("plotnine", "data/diamonds.csv"),
            "names": ("gender_guesser", "data/nam_dict.txt")}  # fmt: skip
 """Tasks whose records are a file of a package, which is read without importing that."""
 
@@ -80,7 +80,7 @@ def require(name: str) -> None:
         raise Absent(f"Fashion-MNIST is not in {FASHION}; Debian has dataset-fashion-mnist")
     if name == "words" and importlib.util.find_spec("wordfreq") is None:
         raise Absent("the words come with wordfreq, which is not installed")
-    if name in _WITHIN:
+    if name in WITHIN:
         _within(name)
     if name == "cifar" and cifar.here() is None:
         raise Absent(f"CIFAR-10 is not at {cifar.BESIDE}, and DOSIMETER_DATA names no other place")
@@ -106,7 +106,7 @@ def load(name: str) -> Task:
 
 
 def _within(name: str) -> pathlib.Path:
-    package, file = _WITHIN[name]
+    package, file = WITHIN[name]
     found = importlib.util.find_spec(package)
     if found is None or not found.submodule_search_locations:
         raise Absent(f"the {name} come with {package}, which is not installed")

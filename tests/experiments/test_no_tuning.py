@@ -86,6 +86,9 @@ def test_what_is_absent_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(tasks, "FASHION", tmp_path)
     with pytest.raises(tasks.Absent, match="dataset-fashion-mnist"):
         tasks.require("fashion")
+    monkeypatch.setitem(tasks.WITHIN, "names", ("no_such_package", "names.txt"))
+    with pytest.raises(tasks.Absent, match="no_such_package, which is not installed"):
+        tasks.require("names")
 
 
 def test_rows_that_cannot_be_run_here_stay(document):
