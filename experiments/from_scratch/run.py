@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CIFAR-10 at epsilon 3 without pretraining: python -m experiments.from_scratch.run
 
-A linear layer on all scattering features, trained by `fit`. What each map is normalised by is
+A linear layer on scattering features, trained by `fit`. What each map is normalised by is
 released privately, and charged to the same filter as the steps.
 """
 
@@ -108,12 +108,14 @@ def one(path: pathlib.Path, settings: dict[str, Any], seed: int, tell: seeds.Tel
     noise, gate = priced(settings, records)
     found = moments(train["x"], gate, settings["normalisation"]["noise_multiplier"], seed)
     model = nn.Sequential(Widened(), linear(train["x"][0].size, 10))
+    training = dict(settings["training"])
+    optimizer = functools.partial(torch.optim.SGD, **training.pop("optimizer"))
     data = TensorDataset(standardised(train["x"], found), torch.from_numpy(train["y"]))
     history = fit(
         model, data, gate, noise_multiplier=noise, seed=seed, progress=False,
-        optimizer=functools.partial(torch.optim.SGD, **settings["optimizer"]),
-        callbacks=[lambda _, epoch: tell(epoch.epoch, settings["training"]["epochs"], "")],
-        **settings["training"],
+        optimizer=optimizer, physical_batch_size=512,
+        callbacks=[lambda _, epoch: tell(epoch.epoch, training["epochs"], "")],
+        **training,
     )  # fmt: skip
     return {
         "accuracy": accuracy(model, standardised(test["x"], found), torch.from_numpy(test["y"])),
@@ -141,7 +143,7 @@ def main() -> None:
     path = cifar.require(parser.parse_args().data)
     config = tomllib.loads((FOLDER / "config.toml").read_text())
     settings = {name: value for name, value in config.items() if name != "seeds"}
-    keyed = {"linear": {**settings, "data": cifar.identity(path)}}
+    keyed = {"linear": {**settings, "model": "linear", "data": cifar.identity(path)}}
     run = functools.partial(one, path)
     kept = seeds.run_all("from_scratch", keyed, config["seeds"], run, jobs=1)
     runs = [{"seed": each["seed"], "commit": each["commit"], **each["result"]}

@@ -38,16 +38,23 @@ class Scattering:
         self._smooth = {whole // k: _smoothing(whole, k, places) for k in (1, 2)}
 
     @torch.no_grad()
-    def __call__(self, images: Tensor) -> Tensor:
-        """Maps of images: ... × height × width becomes ... × 81 × height / 4 × width / 4."""
+    def __call__(self, images: Tensor, *, second: bool = True) -> Tensor:
+        """Maps of images: ... × height × width becomes ... × 81 × height / 4 × width / 4.
+
+        Args:
+            images: One plane each.
+            second: Whether to give the maps of second order; without them there are 17.
+        """
         shape = images.shape
         x = torch.nn.functional.pad(images.flatten(0, -3).unsqueeze(1), [self.pad] * 4, "reflect")
         waves = torch.fft.fft2(x)
         fine = torch.fft.ifft2(waves * self._fine).abs()
         coarse = torch.fft.ifft2(_folded(waves * self._coarse)).abs()
-        again = torch.fft.fft2(fine).unsqueeze(2) * self._coarse
-        second = torch.fft.ifft2(_folded(again)).abs().flatten(1, 2)
-        found = [self._smoothed(each) for each in (x, fine, coarse, second)]
+        parts = [x, fine, coarse]
+        if second:
+            again = torch.fft.fft2(fine).unsqueeze(2) * self._coarse
+            parts.append(torch.fft.ifft2(_folded(again)).abs().flatten(1, 2))
+        found = [self._smoothed(each) for each in parts]
         return torch.cat(found, dim=1).unflatten(0, shape[:-2])
 
     def _smoothed(self, maps: Tensor) -> Tensor:

@@ -32,27 +32,58 @@ def test_the_transform_is_kymatios(images):
     torch.testing.assert_close(found, expected, rtol=0.02, atol=1e-4)
 
 
-def test_an_image_and_its_mirror_have_the_same_features(images):
+def test_without_the_second_order_the_first_is_as_it_was(images):
     transform = Scattering(32)
-    one, other = (features.mirrored(transform(each)) for each in (images, images.flip(-1)))
+    assert torch.equal(transform(images, second=False), transform(images)[:, :, : features.FIRST])
+
+
+@pytest.fixture(scope="module")
+def pixels(images):
+    return (255 * images.permute(0, 2, 3, 1)).byte().numpy()
+
+
+def test_an_image_and_its_mirror_have_the_same_features(pixels):
+    one, other = (
+        features.mirrored(features.scattered(each)) for each in (pixels, pixels[:, :, ::-1])
+    )
+    assert one.shape == (4, features.MAPS, 8, 4)
     # Wavelets of the second scale are taken at every second place, which a mirror shifts by one.
     assert float((one - other).abs().max() / one.std()) < 0.1
-    fine = slice(0, 9)
-    torch.testing.assert_close(one[:, :, fine], other[:, :, fine], rtol=1e-4, atol=1e-6)
-    assert one.shape == (4, 3, 81, 8, 4)
+    for start in (0, features.ALL, features.ALL + features.FIRST):
+        fine = slice(start, start + 9)
+        torch.testing.assert_close(one[:, fine], other[:, fine], rtol=1e-4, atol=1e-6)
 
 
-def test_no_image_has_a_part_in_the_features_of_another(images):
-    pixels = (255 * images.permute(0, 2, 3, 1)).byte().numpy()
-    all_of_them, alone = features.scattered(pixels), features.scattered(pixels[1:2])
-    np.testing.assert_allclose(all_of_them[1], alone[0], rtol=1e-2, atol=1e-3)
+def test_maps_are_of_luma_first_and_grey_has_no_chroma(pixels):
+    grey = np.repeat(pixels[..., :1], 3, axis=3)
+    found = features.scattered(grey)
+    assert float(found[:, features.ALL :].abs().max()) < 1e-4
+    plane = torch.from_numpy(grey[..., 0]).float().div(255)
+    torch.testing.assert_close(found[:, : features.ALL], Scattering(32)(plane), rtol=0, atol=1e-4)
 
 
-def test_groups_have_mean_zero_and_no_more_than_their_variance(images):
-    found = features.normalised(features.mirrored(Scattering(32)(images)))
-    for group in found.split(features.GROUPS, dim=2):
-        assert float(group.mean(dim=(1, 2, 3, 4)).abs().max()) < 1e-3
-        assert float(group.square().mean(dim=(1, 2, 3, 4)).max()) < 1 + 1e-3
+def test_no_image_has_a_part_in_the_features_of_another(pixels):
+    together, alone = (
+        features.normalised(features.mirrored(features.scattered(some)))
+        for some in (pixels, pixels[1:2])
+    )
+    torch.testing.assert_close(together[1], alone[0], rtol=1e-3, atol=1e-4)
+
+
+def test_wavelets_are_normalised_by_image_and_its_colour_stays(pixels):
+    maps = features.mirrored(features.scattered(pixels))
+    found = features.normalised(maps)
+    planes = 0
+    pairs = zip(*(each.split(features.GROUPS, dim=1) for each in (maps, found)), strict=True)
+    for before, after in pairs:
+        if before.shape[1] == 1:
+            shift, scale = features.SCALES[planes]
+            torch.testing.assert_close(after, (before - shift) * scale)
+            planes += 1
+        else:
+            assert float(after.mean(dim=(1, 2, 3)).abs().max()) < 1e-3
+            assert float(after.square().mean(dim=(1, 2, 3)).max()) < 1 + 1e-3
+    assert planes == 3
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 60000.0])
