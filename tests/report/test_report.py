@@ -388,6 +388,15 @@ def test_ticks_hold_everything_and_are_few(low, width, whole):
     assert found == sorted(set(found))
 
 
+@pytest.mark.parametrize("last", [0.0045, 7.0, 1234567.0])
+def test_the_numbers_under_an_axis_end_with_the_paper(last):
+    drawn = draw(
+        Axes("s", "ε", whole=False), [Trace(0, (Point(0.0, 1.0, ""), Point(last, 2.0, "")))]
+    )
+    for x, words in re.findall(r'tick mid" x="([\d.]+)"[^>]*>([^<]+)<', drawn):
+        assert float(x) + 3.3 * len(words) <= 400.1
+
+
 def test_drawing_leaves_out_what_is_not_finite():
     points = (Point(1, math.nan, ""), Point(2, math.inf, ""), Point(3, 1.0, "seen"))
     text = draw(Axes("x", "y"), [Trace(0, points)])

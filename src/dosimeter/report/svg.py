@@ -195,9 +195,11 @@ def _grid(
         x = frame.x(value)
         if x > right + 0.5:
             continue
+        words = number(value)
+        middle = min(x, WIDTH - _LETTER * len(words) / 2)  # the last one ends with the paper
         parts.append(f'<path class="mark" d="M{x:.1f} {bottom:.1f}v4"/>')
         parts.append(
-            f'<text class="tick mid" x="{x:.1f}" y="{bottom + 16:.1f}">{number(value)}</text>'
+            f'<text class="tick mid" x="{middle:.1f}" y="{bottom + 16:.1f}">{words}</text>'
         )
     parts.append(f'<path class="mark" d="M{frame.left:.1f} {bottom:.1f}H{right:.1f}"/>')
     parts.append(
