@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,25 @@ class Postgres:
         for process in family:
             process.kill()
         psutil.wait_procs(family, timeout=10)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Suspends every process of the server for a while."""
+        import psutil
+
+        main = psutil.Process(self._server.get_pid())
+        # Main first: it starts no more, but one that ends is only gone once main goes on and sees it.
+        main.suspend()
+        family = [main, *main.children(recursive=True)]
+        for process in family[1:]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+        try:
+            yield
+        finally:
+            for process in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
 
     def start(self) -> None:
         """Starts the server again after a kill."""

@@ -232,11 +232,7 @@ class TestWhoDoesNotAnswer:
         with Ledger.open(server.fresh_url(), timeout=1.0) as ledger:
             budget = ledger.create("b", epsilon=1.0, delta=1e-6)
             budget.spend(COST)
-            main = psutil.Process(server._server.get_pid())
-            family = [main, *main.children(recursive=True)]
-            for process in family:
-                process.suspend()
-            try:
+            with server.frozen():
                 began = time.monotonic()
                 # The statement is on its way to a server that may wake up again.
                 with pytest.raises(LedgerUnavailable, match="may have been recorded") as caught:
@@ -246,9 +242,6 @@ class TestWhoDoesNotAnswer:
                 assert caught.value.outcome_unknown
                 with pytest.raises(LedgerUnavailable):
                     budget.affordable(COST)
-            finally:
-                for process in family:
-                    process.resume()
             assert open_again(ledger, "k").sequence == 2
             assert budget.statement().entries == 3
             assert ledger.verify("b").ok
