@@ -19,8 +19,9 @@ MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2> /dev/null | tail -1)
 	echo TMPDIR=/dev/shm)
 
 # Each of two processes takes half of the tests in their order, so that what the tests of a file share is
-# mostly made once; whoever is done first takes over some of the rest.
-PYTEST := $(MEMORY) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+# mostly made once; whoever is done first takes over some of the rest. One thread each: two would wait for
+# the other process' turns.
+PYTEST := $(MEMORY) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 test: $(VENV)/test.stamp
 	$(PYTEST)
