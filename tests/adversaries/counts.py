@@ -34,17 +34,24 @@ def counted(cost, count, epsilon):
     seen = outputs(cost, _THRESHOLDS)
     # Chance, under the second data set, of an interval at or above each one, and the difference.
     q, d = np.cumsum(seen.q[::-1])[::-1][1:], np.cumsum(seen.d[::-1])[::-1][1:]
-    inside = (q > 0) & (d > 0) & (q + d < 1)
+    # Of one below it: 1 less the chances above would be rounded, and e^epsilon makes that large.
+    below_p, below_q = np.cumsum(seen.p)[:-1], np.cumsum(seen.q)[:-1]
+    inside = (q > 0) & (d > 0) & (below_p > 0) & (q + d < 1)
     places, q, d = 1 + np.nonzero(inside)[0], q[inside], d[inside]
+    below_p, below_q = below_p[inside], below_q[inside]
     if not len(q):
         return Count(0.0, 0, 0, False)
-    rise, fall = np.log1p(d / q), np.log1p(d / (1 - q - d))
+    rise, fall = np.log1p(d / q), np.log1p(d / below_p)
     # The ratio of the two chances of k is e^{k rise - (count - k) fall}.
     forth = np.floor((epsilon + count * fall) / (rise + fall)) + 1
     back = np.ceil((count * fall - epsilon) / (rise + fall)) - 1
     found = [
-        (binom.sf(forth - 1, count, q + d) - _times(epsilon, binom.sf(forth - 1, count, q)), forth),
-        (binom.cdf(back, count, q) - _times(epsilon, binom.cdf(back, count, q + d)), back),
+        (_many(forth, count, q + d) - _times(epsilon, _many(forth, count, q)), forth),
+        (
+            _many(count - back, count, below_q)
+            - _times(epsilon, _many(count - back, count, below_p)),
+            back,
+        ),
     ]
     best = Count(0.0, 0, 0, False)
     for swapped, (value, least) in enumerate(found):
@@ -52,6 +59,11 @@ def counted(cost, count, epsilon):
         if value[top] > best.reached:
             best = Count(float(value[top]), int(places[top]), int(least[top]), bool(swapped))
     return best
+
+
+def _many(least, count, chance):
+    """The chance of at least so many of `count`."""
+    return binom.sf(least - 1, count, chance)
 
 
 def _times(epsilon, chance):

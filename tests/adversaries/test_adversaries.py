@@ -46,7 +46,10 @@ def binomial(epsilon0, runs, epsilon):
 
 @pytest.mark.parametrize(
     ("noise", "runs", "epsilon"),
-    [(1.0, 1, 4.9), (10.0, 100, 4.9), (1e4, 10**8, 4.9), (1e4, 10**6, 0.3), (3.0, 40, 25.0)],
+    [
+        *((1.0, 1, 4.9), (10.0, 100, 4.9), (1e4, 10**8, 4.9), (1e4, 10**6, 0.3), (3.0, 40, 25.0)),
+        (0.5778053830844289, 1, 13.584706546537017),  # 1 less a chance would be rounded
+    ],
 )
 def test_of_gaussians(noise, runs, epsilon):
     exact = gaussian(np.sqrt(runs) / noise, epsilon)
