@@ -57,17 +57,17 @@ class View:
         one, two = (self, other) if self.step >= other.step else (other, self)
         if two.step != one.step:
             two = two.on(one.step)
-        p = _convolved(one.p, two.p, delta)
+        p = convolved(one.p, two.p, delta)
         # Probabilities sum to 1 at most, however many products rounded them.
         p = p / max(1.0, float(p.sum()))
-        return View(one.step, one.low + two.low, p)._trimmed(_DROPPED * delta)._handy()
+        return View(one.step, one.low + two.low, p).trimmed(_DROPPED * delta)._handy()
 
     def on(self, step, anchor=None):
         """On another lattice."""
         q = self.p * np.exp(-self.losses)
         return deal(self.p, q, -self.p * np.expm1(-self.losses), step, anchor)
 
-    def _trimmed(self, dropped):
+    def trimmed(self, dropped):
         """Without rare losses at both ends: who never sees them loses at most their chance."""
         first = int(np.searchsorted(np.cumsum(self.p), dropped))
         last = len(self.p) - int(np.searchsorted(np.cumsum(self.p[::-1]), dropped))
@@ -85,7 +85,8 @@ class View:
         return view
 
 
-def _convolved(one, two, delta):
+def convolved(one, two, delta):
+    """The chances of sums, never too large by more than rounding."""
     if delta < _LARGE_DELTA or len(one) * len(two) < 10**6:
         return np.convolve(one, two)
     error = 1e-15 * math.sqrt(float(one @ one) * float(two @ two))

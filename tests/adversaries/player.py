@@ -10,10 +10,12 @@ import math
 
 import numpy as np
 
+from adversaries.lots import Lots
 from adversaries.observer import Runs, View
 
 _PER_EPSILON = 500
 _POINTS = 1600
+_SPAN = 1.7
 
 
 class Board:
@@ -22,11 +24,20 @@ class Board:
     def __init__(self, limit, purchases):
         finest = min((view.deviation for view in purchases if view.deviation > 0), default=limit)
         limit = max(limit, 5 * finest, 1e-9)
-        span = 1.7 * limit
-        self.limit, self.step = limit, max(min(limit / _PER_EPSILON, finest / 5), span / _POINTS)
-        self.zero = math.ceil(0.5 * limit / self.step)
-        self._size = math.ceil(span / self.step)
+        self._lay(limit, max(min(limit / _PER_EPSILON, finest / 5), _SPAN * limit / _POINTS))
         self._moves = [self._parted(view) for view in purchases]
+
+    @classmethod
+    def of_lots(cls, limit, step, lots):
+        """The board of purchases that are parted already, on a lattice of this step."""
+        board = cls.__new__(cls)
+        board._lay(limit, step)
+        board._moves = lots
+        return board
+
+    def _lay(self, limit, step):
+        self.limit, self.step = limit, step
+        self.zero, self._size = math.ceil(0.5 * limit / step), math.ceil(_SPAN * limit / step)
 
     def pays(self, epsilon, *, beyond=0):
         """What stopping pays where epsilon has been promised; or only at points beyond."""
@@ -154,8 +165,11 @@ def within(costs, sizes, most, epsilon, delta):
 
     Beside j lots of the second cost she may have up to most[j] of the first.
     """
-    runs = [Runs(cost, False, epsilon=epsilon, delta=delta) for cost in costs]
-    board = Board(epsilon, [run.of(size) for run, size in zip(runs, sizes, strict=True)])
+    step = epsilon / _PER_EPSILON / 2
+    lots = [Lots(cost, epsilon, delta, step) for cost in costs]
+    board = Board.of_lots(
+        epsilon, step, [lot.of(size) for lot, size in zip(lots, sizes, strict=True)]
+    )
     more = []
     for limit in reversed(most):
         row = [board.pays(epsilon)] * (limit + 1)

@@ -1,12 +1,16 @@
 """The adversaries reach no more than the truth, and nearly all of it, where it is known exactly."""
 
+import math
+
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution
 from mpmath import mp, mpf
 from scipy.stats import binom
 
 import dosimeter as dm
 from adversaries import counts, player
+from adversaries.lots import Lots
 from adversaries.observer import Runs, seen_of
 from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.attack import FiniteMechanism
@@ -128,3 +132,18 @@ class TestPlayers:
         reached = player.stopped(cost, [20], reads, 1e-3)
         single = max(gaussian(np.sqrt(20 * (n + 1)) / 10, e) for n, e in enumerate(reads))
         assert 0.97 * single <= reached <= 3 * single
+
+
+@pytest.mark.parametrize(("noise", "count"), [(0.8, 1), (0.8, 3), (1.0, 20), (1.0, 150)])
+def test_a_lot_reaches_no_more_than_its_runs_and_nearly_all(noise, count):
+    """Jumps count for both data sets; by dp-accounting, rounded up."""
+    epsilon = 0.1
+    lot = Lots(dm.SampledGaussian(1e-3, noise), epsilon, 1e-6, epsilon / 1000).of(count)
+    near = lot.near.hockey_stick(epsilon)
+    reached = near + max(0.0, lot.p - math.exp(epsilon) * lot.q)
+    one = privacy_loss_distribution.from_gaussian_mechanism(
+        noise, sampling_prob=1e-3, value_discretization_interval=1e-4
+    )
+    exact = one.self_compose(count).get_delta_for_epsilon(epsilon)
+    assert 0.99 * exact <= reached <= exact
+    assert lot.q > 0.1 * exact
