@@ -86,7 +86,12 @@ class Account:
         if place is None and self._apart(cost):
             return self._after(cost, count, place) is not None
         wanted = count - self._held(place)
-        return wanted <= 0 or any(one.take(cost, wanted) is not None for one in self.potentials)
+        if wanted <= 0:
+            return True
+        for potential in self.potentials:  # `any` of a generator takes a third longer in all
+            if potential.take(cost, wanted) is not None:
+                return True
+        return False
 
     def released(self, cost: Cost, count: int) -> Account:
         """The account once runs that were spent, and will never be run, are given back.

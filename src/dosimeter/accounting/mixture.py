@@ -83,6 +83,7 @@ class Mixture:
         self._delta = arguments.open_unit("delta", delta)
         self._weights = _checked_weights(weights, len(self._orders))
         beta = self._orders.beta
+        self._least, self._most = beta.item(0), beta.item(-1)
         excess = max(0.0, math.log(math.fsum(self._weights))) + _WEIGHT_SLACK
         log_tail = np.log(self._weights) + math.log(self._delta) - excess
         self._ones, self._inverse = np.ones(len(beta)), 1.0 / self._orders.array
@@ -93,11 +94,11 @@ class Mixture:
         self._noise = (32 + 4 * len(beta) + 4 * largest) * 2.0**-52
         # Stopping at log S <= tolerance over-reports by at most tolerance / beta (d epsilon /
         # d log delta = T / (1 - T) <= 1 / min beta).
-        self._aim = max(2.5e-12 * min(1.0, float(beta[0])), 4 * self._noise)
+        self._aim = max(2.5e-12 * min(1.0, self._least), 4 * self._noise)
         self._tolerance = 4 * self._aim
         # By the tangent of the concave function it is (log S)^2 / (beta (1 - T)), and 1 - T is
         # about beta / (1 + beta) at least: stopping here over-reports by at most about 1e-9.
-        self._near = max(2e-5 * min(1.0, float(beta[0])), self._tolerance)
+        self._near = max(2e-5 * min(1.0, self._least), self._tolerance)
         self._tail, self._slope = (
             _Constants(log, (2 * self._aim - log) / beta)
             for log in (log_tail, log_tail + np.log(self._orders.array))
@@ -141,7 +142,7 @@ class Mixture:
             return max(0.0, self._optimum(base, level, tail / total)), root
         # Theorem 4e: the supremum is no higher than the tangent at this level reaches it.
         slope = (total * (1.0 + self._noise) - 1.0) / (1.0 - tail * (1.0 + self._noise))
-        beyond = slope * (log_total + 2.0 * self._noise) / self._orders.beta.item(0)
+        beyond = slope * (log_total + 2.0 * self._noise) / self._least
         value = level + math.log1p(-tail * (1.0 - self._noise)) + beyond
         return max(0.0, _round_up(base, value, scale=abs(level))), root
 
@@ -164,7 +165,7 @@ class Mixture:
         # By the tangent, as in `solve`.
         tail = terms @ self._inverse
         slope = (total * (1.0 + self._noise) - 1.0) / (1.0 - tail * (1.0 + self._noise))
-        beyond = slope * (log_total + 2.0 * self._noise) / beta.item(0)
+        beyond = slope * (log_total + 2.0 * self._noise) / self._least
         raised = level + np.log1p(-tail * (1.0 - self._noise)) + beyond
         raised += 1e-14 * (1.0 + np.abs(level))
         value = np.maximum((base + raised) + np.abs(base + raised) * (UP - 1.0), 0.0)
@@ -242,9 +243,9 @@ class Mixture:
         level = last.anchor + float(last.pull.dot(excess)) / last.weight
         risen = base + level - last.level
         # No term grows by more than e to this, so nothing overflows.
-        if not 0.0 <= risen * self._orders.beta.item(-1) <= 1.0:
+        if not 0.0 <= risen * self._most <= 1.0:
             return None
-        return level + 4.0 * self._noise / self._orders.beta.item(0)
+        return level + 4.0 * self._noise / self._least
 
     def _level(
         self, constants: _Constants, rdp: FloatArray, tolerance: float, start: float | None = None

@@ -71,8 +71,9 @@ class Sums:
 
     def take(self, cost: Cost, count: int) -> tuple[Sums, int] | None:
         """The sums after a spend, if they stay within the limit and the cap on failures."""
-        asked = self._asked(cost, count)
-        tally = self.tally.plus(asked)
+        spent = self.tally
+        asked = self._asked_after(spent, cost, count)
+        tally = spent.plus(asked)
         if not tally.delta <= self.approx_delta:
             return None
         if self.limit == math.inf:
@@ -140,9 +141,10 @@ class Sums:
     def reading(self) -> float:
         """Epsilon of the sums, rounded up; never below that of the sums before."""
         if self._epsilon is None:
-            mixed, self._root = self.mixture.solve(self.tally.rdp, self._root)
+            tally = self.tally
+            mixed, self._root = self.mixture.solve(tally.rdp, self._root)
             # The loss never passes the pure total, so its minimum needs no weight.
-            self._epsilon = max(self._floor, min(mixed, self.tally.pure_epsilon))
+            self._epsilon = max(self._floor, min(mixed, tally.pure_epsilon))
         return self._epsilon
 
     @property
@@ -163,7 +165,7 @@ class Sums:
 
     def shortage(self, cost: Cost, count: int) -> str:
         """Which limit would be passed."""
-        tally = self.tally.plus(self._asked(cost, count))
+        tally = self.tally.plus(self._asked_after(self.tally, cost, count))
         if not tally.delta <= self.approx_delta:
             return (
                 f"the deltas of its costs would sum to {at_most(tally.delta)}, over "
@@ -171,9 +173,6 @@ class Sums:
             )
         after = min(self.mixture.epsilon(tally.rdp), tally.pure_epsilon)
         return f"epsilon would be {at_most(after)}"
-
-    def _asked(self, cost: Cost, count: int) -> Tally:
-        return self._asked_after(self.tally, cost, count)
 
     def _asked_after(self, spent: Tally, cost: Cost, count: int) -> Tally:
         return charge_after(spent, cost, count, self.mixture.orders, self.cutting)
