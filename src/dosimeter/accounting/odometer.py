@@ -34,7 +34,7 @@ class Odometer(Meter):
         weights: Weight of each order, summing to 1; by default a wide hump.
         menu: Mechanisms declared beforehand, the nominal one first; readings are then nearer
             to exact accounting (docs/prices.md). Making the menu takes seconds. Anything
-            else leaves the reading to the mixture, on a twentieth of delta.
+            else leaves the reading to the mixture, on a fiftieth of delta.
         plan: A cost on the menu and a count at which one expects to stop; readings are
             tightest there. With the least and the largest such count, (low, high), they are
             equally near to exact accounting at every moment between; before, the mixture

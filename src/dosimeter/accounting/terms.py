@@ -89,24 +89,24 @@ class Terms:
         """The terms of a filter; see `Filter`."""
         limit = arguments.positive("epsilon", epsilon)
         delta = arguments.open_unit("delta", delta)
-        part = delta
-        if menu is not None:
-            part = delta * share.MIXTURE_SHARE - share.credit_of(menu, delta)
+        approx_delta = arguments.non_negative("approx_delta", approx_delta)
         cut = _cut(cut, neighbours)
         _require_relation_of_all(menu, neighbours)
-        grid = budget_orders(limit, part) if orders is None else Orders(orders)
-        if weights is None:
-            weights = budget_weights(grid, limit, part)
-            if plan is not None:
-                weights = plan_weights(grid, weights, plan, part)
-        elif plan is not None:
+        if weights is not None and plan is not None:
             raise ValueError(f"plan must not be given together with weights, got {plan!r}")
+        chosen = None if orders is None else Orders(orders)  # a menu takes seconds to make
+        made = None if menu is None else share.menu_for(menu, limit, delta)
+        part = delta if made is None else share.mixture_part(made, delta)
+        grid = budget_orders(limit, part) if chosen is None else chosen
+        if weights is None:
+            hump = budget_weights(grid, limit, part)
+            weights = hump if plan is None else plan_weights(grid, hump, plan, part)
         return cls(
             limit=limit,
             delta=delta,
-            approx_delta=arguments.non_negative("approx_delta", approx_delta),
+            approx_delta=approx_delta,
             mixture=Mixture(grid, weights, part * kept_share(cut)),
-            menu=None if menu is None else share.menu_for(menu, limit, delta),
+            menu=made,
             neighbours=neighbours,
             cut=cut,
         )
@@ -129,13 +129,13 @@ class Terms:
         if menu is None and plan is not None:
             raise ValueError(f"plan must come with a menu, got {plan!r} without one")
         grid = DEFAULT_ORDERS if orders is None else Orders(orders)
-        part = delta if menu is None else delta * share.ODOMETER_MIXTURE_SHARE
         approx_delta = arguments.non_negative("approx_delta", approx_delta)
         cut = _cut(cut, neighbours)
         _require_relation_of_all(menu, neighbours)
         weights = default_weights(grid) if weights is None else weights
-        mixture = Mixture(grid, weights, part * kept_share(cut))
         ladder = None if menu is None else share.ladder_for(menu, delta, plan)
+        part = delta if ladder is None else share.mixture_part(ladder, delta)
+        mixture = Mixture(grid, weights, part * kept_share(cut))
         return cls(
             limit=math.inf,
             delta=delta,

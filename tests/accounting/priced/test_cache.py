@@ -151,6 +151,18 @@ def test_a_poisoned_file_with_a_right_checksum_is_not_believed(place):
     assert json.loads(path.read_text()) == kept
 
 
+def test_a_file_that_gives_a_menu_more_of_delta_takes_it_from_the_mixture(place):
+    """The menu is sound for its own share, which is all that a second computation can say."""
+    dm.Filter(4.0, 1e-6, menu=COSTS)
+    (path,) = place.iterdir()
+    kept = json.loads(path.read_text())
+    content = {**kept["content"], "delta": 0.96e-6}
+    poisoned = {**kept, "content": content, "checksum": cache._digest([kept["key"], content])}
+    path.write_text(json.dumps(poisoned))
+    gate = dm.Filter(4.0, 1e-6, menu=COSTS)
+    assert gate.menu.delta + gate.menu.credit + gate.account.terms.mixture.delta <= 1e-6
+
+
 def test_nor_is_a_poisoned_ladder(place):
     honest = dm.Odometer(1e-6, menu=COSTS, plan=(COSTS[0], 20))
     (path,) = place.iterdir()

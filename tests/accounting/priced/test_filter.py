@@ -2,6 +2,8 @@
 
 import json
 import math
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from mpmath import mp, mpf
 import dosimeter as dm
 from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.accounting.priced.menu import make_menu
+from dosimeter.accounting.priced.share import menu_part, mixture_part
 from oracles import some_output_above
 
 DELTA = 1e-6
@@ -175,6 +178,23 @@ class TestStrangers:
         gate.spend(NOMINAL)
         assert np.allclose(gate.state()["rdp"], expected, rtol=1e-12)
 
+    def test_nor_in_a_small_budget_whose_menu_has_more_of_delta(self):
+        """Beside a whole menu, what is admitted at first would take her past 10 delta."""
+        body = dm.Gaussian(1000.0)
+        gate = dm.Filter(0.1, DELTA, menu=[body], plan=(dm.Gaussian(50.0), 1))
+        assert gate.menu.delta > 0.96 * DELTA
+        noise = 50.0
+        while not gate.admits(dm.Gaussian(noise)):
+            noise *= 1.01
+        most = gate.affordable(body)
+        with mp.workdps(30):
+            both = mp.sqrt(mpf(most) / 10**6 + 1 / mpf(noise) ** 2)
+            assert gaussian_delta(both, 0.1) > 10 * DELTA
+        gate.spend(body, most)
+        assert gate.standing.menu
+        assert not gate.admits(dm.Gaussian(noise))
+        assert not gate.admits(dm.Gaussian(10 * noise))
+
     def test_menu_and_mixture_cannot_both_be_spent(self):
         """Charging only what runs would let an adversary reach 331 delta (docs/prices.md)."""
         plan = (dm.Gaussian(1 / 0.873), 1)
@@ -207,6 +227,63 @@ class TestStrangers:
         gate.spend(dm.ApproxDp(0.1, 1e-8))
         assert not gate.standing.menu
         assert gate.total_delta >= DELTA + 1e-8
+
+
+LEAST = Item(dm.Gaussian(1e4), 1, 1)
+"""One run of it is next to nothing, so that a menu of one quantum is sound for any share."""
+
+
+class TestShares:
+    """Of delta. What is promised is their sum, so it must never pass 1, by any rounding."""
+
+    @pytest.mark.parametrize("epsilon", [1e-3, 0.0123, 0.0901, 0.1, 0.37, 0.999, 1.0, 4.909, 500.0])
+    @pytest.mark.parametrize("delta", [1e-12, 1e-6, 3.7e-5, 0.01, 0.7])
+    def test_never_add_up_to_more_than_delta(self, epsilon, delta):
+        for share in (menu_part(epsilon, delta), 0.97 * (1 - 1e-15) * delta, 0.91 * delta):
+            menu = Menu(epsilon, share, 1, (LEAST,), 0.02 * delta)
+            parts = [menu.delta, menu.credit, mixture_part(menu, delta)]
+            whole = sum(Fraction(part) for part in parts) / Fraction(delta)
+            assert 1 - Fraction(1, 10**13) < whole <= 1
+            assert parts[-1] >= 0.01 * delta * (1 - 1e-12)
+
+    @pytest.mark.parametrize(
+        ("epsilon", "beside"),
+        [(0.01, 0.03), (0.09, 0.03), (0.25, 0.05), (0.81, 0.09), (1.0, 0.1), (7.0, 0.1)],
+    )
+    def test_of_the_menu_fall_with_the_root_of_epsilon(self, epsilon, beside):
+        assert menu_part(epsilon, DELTA) == pytest.approx((1 - beside) * DELTA, rel=1e-12)
+
+    @pytest.mark.parametrize(("epsilon", "noise"), [(0.05, 1000.0), (4.909, 30.0)])
+    def test_are_those_of_a_gate(self, epsilon, noise):
+        gate = dm.Filter(epsilon, DELTA, menu=[dm.Gaussian(noise)], cut=0.0)
+        assert gate.menu.delta == menu_part(epsilon, DELTA)
+        assert gate.menu.credit == 0.02 * DELTA
+        assert gate.account.terms.mixture.delta == mixture_part(gate.menu, DELTA)
+        assert_restored(gate)
+
+    @pytest.mark.parametrize("credit", [0.0, 0.02 * DELTA])
+    @pytest.mark.parametrize("epsilon", [0.05, 4.909])
+    def test_of_the_mixture_are_what_they_were_beside_menus_of_less(self, epsilon, credit):
+        """Such menus lie in states and ledgers, whose readings must not change in a digit."""
+        for share in (0.5, 0.89, 0.9 * (1 - 1e-15)):
+            menu = Menu(epsilon, DELTA * share, 1, (LEAST,), credit)
+            gate = dm.Filter(epsilon, DELTA, menu=menu, cut=0.0)
+            assert gate.account.terms.mixture.delta == DELTA * (0.1 * (1 - 1e-15)) - credit
+            assert_restored(gate)
+
+    def test_of_a_menu_made_by_hand_leave_the_mixture_a_hundredth(self):
+        most = Menu(4.909, 0.97 * (1 - 1e-15) * DELTA, 1, (LEAST,), 0.02 * DELTA)
+        gate = dm.Filter(4.909, DELTA, menu=most, cut=0.0)
+        assert gate.account.terms.mixture.delta == pytest.approx(0.01 * DELTA, rel=1e-12)
+        assert_restored(gate)
+        with pytest.raises(ValueError, match=r"^menu must be made for a budget within"):
+            dm.Filter(4.909, DELTA, menu=replace(most, delta=0.97 * DELTA * (1 + 1e-12)))
+
+
+def assert_restored(gate):
+    one, two = (g.account.terms for g in (gate, dm.Filter.from_state(gate.state())))
+    assert one.plain() == two.plain()
+    assert one.mixture.delta == two.mixture.delta
 
 
 class TestStates:

@@ -9,9 +9,11 @@ from mpmath import mp, mpf
 
 import dosimeter as dm
 from adversaries import player
+from dosimeter.accounting.priced import verify
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
 from dosimeter.accounting.priced.ladder import _worst, make_ladder
 from dosimeter.accounting.priced.menu import Losses, lattice_level, least_epsilon
+from dosimeter.accounting.priced.share import LADDER_SHARE
 from dosimeter.accounting.priced.table import Bundle, stopping_value
 from dosimeter.attack import FiniteMechanism
 from dosimeter.attack.play import gate_after
@@ -172,6 +174,34 @@ def test_a_plan_of_laplace_queries_is_confirmed(scale, runs, exact):
     assert exact <= planned.epsilon <= 1.06 * exact
 
 
+def test_a_few_large_queries_are_confirmed_without_a_plan():
+    """On a grid with half the points every reading would have to be a twentieth higher."""
+    query, odometer = dm.Laplace(10.0), dm.Odometer(DELTA, menu=[dm.Laplace(10.0)])
+    odometer.spend(query, 100)
+    assert odometer.standing.menu
+    assert 4.694 <= odometer.epsilon <= 1.15 * 4.694
+
+
+@pytest.mark.parametrize(("share", "left"), [(0.5, 0.05), (0.95, 0.05), (0.97, 0.03)])
+def test_the_mixture_has_what_a_ladder_leaves_and_no_more(share, left):
+    """But never over a twentieth: one that was made when it had so much goes on as it was."""
+    menu = Menu(9.0, share * DELTA, 1, (Item(NOMINAL, 1, 1),))
+    terms = dm.Odometer(DELTA, menu=Ladder(menu, (0.0, 9.0))).account.terms
+    mixture = mpf(terms.mixture.delta) / (1 - mpf(terms.cut))
+    with mp.workdps(40):
+        assert float(mixture) == pytest.approx(left * DELTA, rel=1e-9)
+        assert mpf(menu.delta) + mixture <= mpf(DELTA)
+
+
+@pytest.mark.parametrize("way", list(Direction))
+def test_what_is_no_number_in_one_direction_is_none_in_both(way, monkeypatch):
+    monkeypatch.setattr(
+        verify, "_values", lambda menu, readings, at, points: [math.nan if at is way else 1e-9]
+    )
+    ladder = Ladder(Menu(9.0, DELTA, 1, (Item(sgd(1.0), 1, 1),)), (0.0, 9.0))
+    assert math.isnan(verify.reached(ladder))
+
+
 @pytest.mark.parametrize("turn", [1, -1])
 def test_no_direction_is_left_out_where_a_coarser_lattice_judges_it(turn):
     step = sgd(1.0)
@@ -208,6 +238,31 @@ def test_stays_near_exact_accounting_at_every_stop(menu):
         odometer.spend(menu[0], 98 * epochs)
         most = 1.40 if epochs < 6 else 1.22 if epochs < 20 else 1.17
         assert epsilon <= odometer.epsilon <= most * epsilon, epochs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("menu", "most"),
+    [
+        ([sgd(1.0)], 1.180),
+        ([sgd(1.0), sgd(2.0)], 1.180),
+        ([dm.SampledGaussian(0.05, 2.0)], 1.160),
+        ([NOMINAL], 1.150),
+        ([OTHER], 1.150),
+    ],
+    ids=["steps", "two noises", "larger batches", "plain", "Laplace"],
+)
+def test_without_a_plan_the_mean_over_all_stops_is_near_the_least_there_is(menu, most):
+    """From a three-hundredth of its runs on, the logarithm of the stop evenly, at whole bundles."""
+    ladder = make_ladder(menu, LADDER_SHARE * DELTA, None)
+    item, losses = ladder.menu.items[0], Losses(16.0, DELTA, lattice_level(14.0) - 3)
+    last, ratios = 0.93 * ladder.menu.quanta // item.price, []
+    for part in np.geomspace(1 / 300, 1, 30).tolist():
+        bundles = math.ceil(part * last)
+        total = losses.of(item.cost, bundles * item.steps, Direction.REMOVE)
+        low = least_epsilon(total, DELTA) - total.step  # passes delta
+        ratios.append(ladder.readings[bundles * item.price] / low)
+    assert np.exp(np.mean(np.log(ratios))) <= most
 
 
 @pytest.mark.slow

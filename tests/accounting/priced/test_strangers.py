@@ -312,6 +312,35 @@ def test_a_run_of_which_nothing_was_declared_is_near_exact_accounting():
     assert seen_of(spent, epsilon, DELTA) < DELTA < seen_of(spent, epsilon / 1.085, DELTA)
 
 
+SMALL_RATES = {
+    "near 0.001": (
+        [(1e-3, 1.0, 2500), (5e-4, 0.9, 5000), (2e-3, 1.5, 2500), (1e-3, 1.2, 5000)],
+        [dm.SampledGaussian(1e-3, 0.9), dm.Gaussian(300.0)],
+        *(0.559, 1.065),
+    ),
+    "near 0.0001": (
+        [(1e-4, 1.0, 25_000), (2e-4, 1.2, 12_000), (1e-4, 1.5, 50_000), (3e-4, 2.0, 20_000)],
+        [dm.SampledGaussian(1e-4, 0.9), dm.Gaussian(1000.0)],
+        *(0.156, 1.055),
+    ),
+}
+"""Steps (rate, noise, count), two references that are never used, and dp-accounting's epsilon."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("steps", "menu", "exact", "times"), SMALL_RATES.values(), ids=SMALL_RATES.keys()
+)
+def test_so_it_is_at_small_rates_between_a_gaussian_and_the_least_noise(steps, menu, exact, times):
+    spent = [(dm.SampledGaussian(rate, noise), count) for rate, noise, count in steps]
+    gate = dm.Filter(times * exact, DELTA, menu=menu)
+    for cost, count in spent:
+        gate.spend(cost, count)
+    assert gate.standing.menu
+    assert seen_of(spent, times * exact, DELTA) < DELTA
+    assert gate.quanta_left < gate.menu.quanta / 50
+
+
 @pytest.mark.parametrize("item", [dm.PureDp(1.28), dm.Laplace(0.517)])
 def test_beside_a_menu_that_never_passes_epsilon(item):
     """Its V is 0, by which a share of V was once divided."""

@@ -26,7 +26,7 @@ from dosimeter.rdp.plain import to_plain
 FORMAT = 3
 """Raise it when prices that were kept, here or in a saved state, must no longer be believed."""
 
-_RULES = 3
+_RULES = 4
 """Raise it when rates, tables or lattices change what they give for the same parameters."""
 
 

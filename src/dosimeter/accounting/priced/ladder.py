@@ -47,10 +47,10 @@ _SPAN = 280
 
 _PLAN_SHARE = 0.8
 _BEYOND_PLAN = 3.1
-_DECLINE = 0.25
+_DECLINE = 0.4
 """The share of delta falls with this power of n, because a small epsilon needs it more."""
 
-_FIRST_SHARE = 0.08
+_FIRST_SHARE = 0.1
 _FIRST_EXCESS = 0.08
 _LOW_ORDER = 1.25
 _FAR = 150.0

@@ -50,7 +50,7 @@ _LOSS_OF_CAPACITY = 0.02
 _LOSS_OF_A_PAIR = 0.01
 """Shares of its runs that the whole menu, or one other item, may cost the nominal one."""
 
-_MOST_LOSS = 0.08
+_MOST_LOSS = 0.1
 """The share that an item may cost it which would lose more itself."""
 
 

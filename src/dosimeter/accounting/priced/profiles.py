@@ -69,6 +69,11 @@ def pair_of(cost: Cost, way: Direction) -> Pair:
     return _atoms(worlds if way is Direction.REMOVE else [(q, p) for p, q in worlds])
 
 
+def same_both_ways(cost: Cost) -> bool:
+    """Whether the closed form is the same in both directions; in doubt not."""
+    return isinstance(cost, Gaussian | Laplace)
+
+
 def outcomes(cost: Cost) -> list[tuple[float, float]] | None:
     """Both probabilities of every outcome, where there are finitely many."""
     if isinstance(cost, PureDp) and cost.delta == 0:

@@ -7,6 +7,7 @@ makes and confirms prices is loaded by whoever has a menu.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,24 +18,36 @@ from dosimeter.errors import StateError
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
 
-MIXTURE_SHARE = 0.1 * (1 - 1e-15)
-MENU_SHARE = 0.9 * (1 - 1e-15)
-"""Together below 1, so that no rounding of their products with delta can exceed it."""
-
 _CREDIT = 0.02
-"""Part of the mixture's share that pays for strangers beside a filter's menu."""
+"""What pays for strangers beside a filter's menu."""
 
-ODOMETER_MIXTURE_SHARE = 0.05 * (1 - 1e-15)
-LADDER_SHARE = 0.95 * (1 - 1e-15)
+_BESIDE = 0.1
+_LEAST_BESIDE = 0.03
+_BELOW = 1 - 1e-15
+"""What of delta a filter's menu leaves to credit and mixture: at an epsilon of 1 or more, and at
+least; and a factor that rounds down."""
+
+LADDER_SHARE = 0.98 * _BELOW
 """An odometer's ladder needs its share at every moment, so the mixture beside it gets less."""
+
+_MOST_BESIDE_LADDER = 0.05
+"""The mixture has no more beside a ladder, nor more than a tenth beside a menu, however little they
+take: states and ledgers of the time when it always had so much read as they did."""
 
 FIELDS = frozenset(["menu", "menu_format", "readings"])
 """What a menu or a ladder adds to plain terms."""
 
 
-def credit_of(menu: Sequence[Cost] | Menu, delta: float) -> float:
-    """What of delta strangers beside a menu may use; the mixture has it no longer."""
-    return menu.credit if isinstance(menu, Menu) else delta * _CREDIT
+def menu_part(epsilon: float, delta: float) -> float:
+    """What of delta a menu gets. Of a small budget it is more: a few jumps use it up run by run."""
+    beside = max(_LEAST_BESIDE, _BESIDE * math.sqrt(min(1.0, epsilon)))
+    return delta * ((1 - beside) * _BELOW)
+
+
+def mixture_part(made: Menu | Ladder, delta: float) -> float:
+    """What of delta the mixture beside a menu or a ladder gets: what is left, rounded down."""
+    menu, most = (made, _BESIDE) if isinstance(made, Menu) else (made.menu, _MOST_BESIDE_LADDER)
+    return min(delta * (most * _BELOW), (delta - menu.delta) * _BELOW) - menu.credit
 
 
 def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
@@ -42,7 +55,7 @@ def menu_for(menu: Sequence[Cost] | Menu, epsilon: float, delta: float) -> Menu:
     from dosimeter.accounting.priced.menu import checked, make_menu
     from dosimeter.accounting.priced.verify import require_menu
 
-    share, credit = delta * MENU_SHARE, credit_of(menu, delta)
+    share, credit = menu_part(epsilon, delta), delta * _CREDIT
     if isinstance(menu, Menu):
         menu = _whole(_within(menu, epsilon, delta))
         require_menu(menu)
@@ -65,7 +78,7 @@ def fits_menu(planned: Sequence[tuple[Cost, int]], epsilon: float, delta: float)
     """
     from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
 
-    share = delta * MENU_SHARE
+    share = menu_part(epsilon, delta)
     losses = Losses(epsilon, share, lattice_level(epsilon) + 1)
     for way in Direction:
         total = None
@@ -78,8 +91,8 @@ def fits_menu(planned: Sequence[tuple[Cost, int]], epsilon: float, delta: float)
 
 
 def _within(menu: Menu, epsilon: float, delta: float) -> Menu:
-    """The menu, if it is made for its shares of a budget no larger than this one."""
-    share, credit = delta * MENU_SHARE, delta * _CREDIT
+    """The menu, if it is made for shares of a budget no larger than this one."""
+    share, credit = delta * ((1 - _LEAST_BESIDE) * _BELOW), delta * _CREDIT
     if not (menu.epsilon <= epsilon and menu.delta <= share and menu.credit <= credit):
         raise ValueError(
             f"menu must be made for a budget within ({epsilon!r}, {share!r}) and a credit of at "

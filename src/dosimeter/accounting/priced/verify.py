@@ -26,7 +26,7 @@ import numpy as np
 
 from dosimeter import arguments
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
-from dosimeter.accounting.priced.profiles import Sum, outcomes, pair_of, total_of
+from dosimeter.accounting.priced.profiles import Sum, outcomes, pair_of, same_both_ways, total_of
 from dosimeter.rdp.orders import FloatArray
 
 LEAST_DELTA = 1e-12 if np.finfo(np.longdouble).eps < 2e-19 else 1e-7
@@ -36,6 +36,10 @@ _ROUNDING = 1 + 1e-3
 """Covers the rounding of the transform: 3e-4 at the smallest delta and millions of runs."""
 
 _POINTS = 1200
+_LADDER_POINTS = 2400
+"""Points of the grid from 0 to the largest reading. Each quantum adds a little of a cell to the
+spread of losses, and ladders have many."""
+
 _REACH = 3.0
 """Losses beyond this many times the largest reading are spread between there and infinity."""
 
@@ -90,10 +94,17 @@ def _most_alone(menu: Menu, item: Item) -> int:
 
 def reached(ladder: Ladder) -> float:
     """What an adversary reaches who buys what she likes and stops when she likes."""
-    worst = 0.0
-    for way in Direction:
-        *_, value = _values(ladder.menu, reversed(ladder.readings), way)
-        worst = value if not value <= worst else worst
+
+    def value(way: Direction, points: int) -> float:
+        *_, last = _values(ladder.menu, reversed(ladder.readings), way, points)
+        return last
+
+    worst = value(Direction.REMOVE, _LADDER_POINTS)
+    if all(same_both_ways(item.cost) for item in ladder.menu.items):
+        return worst
+    # A coarser grid only overstates, which is mostly enough to say that this way is the cheaper.
+    if not value(Direction.ADD, _POINTS) <= worst:
+        worst = float(np.maximum(worst, value(Direction.ADD, _LADDER_POINTS)))  # NaN stays NaN
     return worst
 
 
@@ -187,7 +198,7 @@ def _shop(menu: Menu) -> _Shop | None:
             gains = [_Gain.of(item, way, few) for item in richer.items]
             readings = repeat(menu.epsilon, few.quanta + 1)
             ways.append(list(_levels(gains, readings, _losses(menu))))
-        value = max(float(levels[-1][0][_START]) for levels in ways) * _ROUNDING
+        value = max(float(levels[-1][0][_start()]) for levels in ways) * _ROUNDING
         spare = (menu.delta + menu.credit - value) / 2
         if spare > menu.credit / 20:
             more = spare / max(value, menu.credit)  # V may be nothing at all
@@ -222,68 +233,73 @@ def require_delta(menu: Menu) -> None:
         )
 
 
-def _sum(menu: Menu, item: Item, bundles: int, way: Direction) -> Sum:
+def _sum(menu: Menu, item: Item, bundles: int, way: Direction, points: int = _POINTS) -> Sum:
     """The loss of some bundles, on the grid of a menu."""
     outside = _OUTSIDE * menu.delta * min(1.0, bundles * item.price / max(1, menu.quanta))
-    step, reach = menu.epsilon / _POINTS, _REACH * menu.epsilon
+    step, reach = menu.epsilon / points, _REACH * menu.epsilon
     return total_of(pair_of(item.cost, way), bundles * item.steps, step, reach, outside)
 
 
 @dataclass(frozen=True)
 class _Gain:
-    """By how much a bundle raises a kink at a distance of k points, k from -band to band."""
+    """By how much a bundle raises a kink at a distance of k points, k from -back on."""
 
     price: int
     near: FloatArray
+    back: int
     above: float
     below: float
 
     @classmethod
-    def of(cls, item: Item, way: Direction, menu: Menu) -> _Gain:
-        total, step = _sum(menu, item, 1, way), menu.epsilon / _POINTS
-        ends = total.first, total.first + len(total.p)
-        band = min(max(1, *map(abs, ends)), 2 * _POINTS)
-        epsilons: FloatArray = np.arange(-band, band + 1, dtype=np.float64) * step
+    def of(cls, item: Item, way: Direction, menu: Menu, points: int = _POINTS) -> _Gain:
+        total, step = _sum(menu, item, 1, way, points), menu.epsilon / points
+        back = min(max(1, -total.first), 2 * points)
+        ahead = min(max(1, total.first + len(total.p)), 2 * points)
+        epsilons: FloatArray = np.arange(-back, ahead + 1, dtype=np.float64) * step
         gain = total.profile(epsilons) - np.maximum(-np.expm1(epsilons), 0.0)
         near = np.maximum(gain, 0.0) * _ROUNDING
-        return cls(item.price, near, float(near[-1]), float(near[0] * math.exp(band * step)))
+        return cls(item.price, near, back, float(near[-1]), float(near[0] * math.exp(back * step)))
 
     def raised(self, value: FloatArray, kinks: FloatArray, u: FloatArray) -> FloatArray:
         """E V(L + X) at every point: kinks nearby by the profile, others by what bounds it."""
-        band = len(self.near) // 2
+        back, ahead = self.back, len(self.near) - 1 - self.back
         weights = kinks * u
-        padded = np.concatenate([np.zeros(band), weights, np.zeros(band)])
+        padded = np.concatenate([np.zeros(back), weights, np.zeros(ahead)])
         gain = np.correlate(padded, self.near, "valid")
-        later = np.append(np.cumsum(weights[::-1])[::-1], np.zeros(band + 1))[band + 1 :]
-        earlier = np.concatenate([np.zeros(band + 1), np.cumsum(kinks)])[: len(u)]
+        later = np.append(np.cumsum(weights[::-1])[::-1], np.zeros(ahead + 1))[ahead + 1 :]
+        earlier = np.concatenate([np.zeros(back + 1), np.cumsum(kinks)])[: len(u)]
         return np.asarray(value + gain + self.above * later[: len(u)] + self.below * earlier * u)
 
 
-def _values(menu: Menu, readings: Iterable[float], way: Direction) -> Iterator[float]:
+def _values(
+    menu: Menu, readings: Iterable[float], way: Direction, points: int = _POINTS
+) -> Iterator[float]:
     """What an adversary at loss 0 reaches with 0, 1, ... quanta left, in one direction.
 
     Args:
         menu: What she can buy; its epsilon is the largest reading.
         readings: What the gate reads when so many quanta are left.
         way: Which neighbour has the extra record.
+        points: How many points the grid has from 0 to the largest reading.
     """
     small = _small(menu, way)
     if small is not None:
         yield from _enumerated(menu, small, list(readings))
         return
-    gains = [_Gain.of(item, way, menu) for item in menu.items]
-    for value, _ in _levels(gains, readings, _losses(menu)):
-        yield float(value[_START]) * _ROUNDING
+    gains = [_Gain.of(item, way, menu, points) for item in menu.items]
+    for value, _ in _levels(gains, readings, _losses(menu, points)):
+        yield float(value[_start(points)]) * _ROUNDING
 
 
-_START = round(0.35 * _POINTS)
-"""Where the grid has the loss 0."""
+def _start(points: int = _POINTS) -> int:
+    """Where a grid has the loss 0."""
+    return round(0.35 * points)
 
 
-def _losses(menu: Menu) -> FloatArray:
+def _losses(menu: Menu, points: int = _POINTS) -> FloatArray:
     """The points of a grid around 0 and the largest reading."""
-    points: FloatArray = np.arange(-_START, round(1.35 * _POINTS) + 1, dtype=np.float64)
-    return points * (menu.epsilon / _POINTS)
+    grid: FloatArray = np.arange(-_start(points), round(1.35 * points) + 1, dtype=np.float64)
+    return grid * (menu.epsilon / points)
 
 
 def _levels(
