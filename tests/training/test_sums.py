@@ -78,9 +78,10 @@ SIZES = [
 
 
 @pytest.mark.parametrize(("road", "records"), SIZES)
-@pytest.mark.parametrize("held", [0, entries.HELD])
-def test_sums_of_neighbours(road, records, held, monkeypatch):
+@pytest.mark.parametrize(("held", "alone"), [(0, 0), (entries.HELD, 0), (entries.HELD, 17)])
+def test_sums_of_neighbours(road, records, held, alone, monkeypatch):
     monkeypatch.setattr(entries, "HELD", held)  # large products are had one by one
+    monkeypatch.setattr(entries, "ALONE", (alone, alone))  # and wide ones are added so
     most, off = farthest(ROADS[road], records)
     assert most <= ARITHMETIC / 4
     assert off <= 0.75 * ARITHMETIC

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
@@ -14,12 +13,6 @@ from dosimeter.training.onepass.use import Use, exactly, run
 
 if TYPE_CHECKING:
     from dosimeter.training.onepass.recorder import Recorder
-
-
-_FEW = 16
-"""So few outputs or less are had faster from pieces of the batch, weights first."""
-
-_PIECE = 256
 
 
 def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
@@ -39,7 +32,7 @@ class _Linear(Function):
     ) -> Tensor:
         ctx.save_for_backward(input, weight)
         ctx.use = use
-        return _product(input, weight, bias)
+        return functional.linear(input, weight, bias)
 
     @staticmethod
     @exactly
@@ -51,16 +44,3 @@ class _Linear(Function):
         if ctx.needs_input_grad[1]:
             back = backprops.matmul(weight.to(backprops.dtype)).to(input.dtype)
         return None, back, None, None, None
-
-
-def _product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """What `functional.linear` gives; twice as fast on a CPU for one vector a record."""
-    kind, whole = input.device.type, len(input) - len(input) % _PIECE
-    narrow = input.dim() == 2 and len(weight) <= _FEW and whole > 0
-    if not narrow or kind != "cpu" or torch.is_autocast_enabled(kind):
-        return functional.linear(input, weight, bias)
-    pieces = torch.unflatten(input[:whole], 0, (-1, _PIECE))
-    found = torch.bmm(weight.expand(len(pieces), -1, -1), pieces.mT).mT.flatten(0, 1)
-    if whole < len(input):
-        found = torch.cat([found, functional.linear(input[whole:], weight)])
-    return found if bias is None else found.add_(bias)
