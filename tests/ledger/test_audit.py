@@ -290,22 +290,25 @@ class TestBytesThatAreNoText:
     def url(self, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/budgets.db"
 
-    @pytest.mark.parametrize("edit", ["X'7B7D'", "CAST(X'FF7B' AS TEXT)"])
+    @pytest.mark.parametrize("edit", ["X'7B7D'", "CAST(X'FF7B' AS TEXT)", "X'FF' || body"])
     def test_in_an_entry(
         self, ledger: Ledger, url: str, receipts: list[Receipt], edit: str
     ) -> None:
         raw.query(url, f"UPDATE dosimeter_journal SET body = {edit} WHERE {raw.SEQUENCE} = 2")
         assert ledger.verify("patients").sequence == 2
 
-    @pytest.mark.parametrize("edit", ["X'7B7D'", "CAST(X'FF7B' AS TEXT)"])
+    @pytest.mark.parametrize("edit", ["X'7B7D'", "CAST(X'FF7B' AS TEXT)", "X'FF' || body"])
     def test_in_the_parameters(
         self, ledger: Ledger, url: str, receipts: list[Receipt], edit: str
     ) -> None:
         raw.query(url, f"UPDATE dosimeter_parameters SET body = {edit}")
         assert not ledger.verify("patients").ok
 
-    def test_in_the_balance(self, ledger: Ledger, url: str, receipts: list[Receipt]) -> None:
-        raw.query(url, "UPDATE dosimeter_budgets SET sums = CAST(X'FF7B' AS TEXT)")
+    @pytest.mark.parametrize("edit", ["CAST(X'FF7B' AS TEXT)", "X'FF' || sums"])
+    def test_in_the_balance(
+        self, ledger: Ledger, url: str, receipts: list[Receipt], edit: str
+    ) -> None:
+        raw.query(url, f"UPDATE dosimeter_budgets SET sums = {edit}")
         with pytest.raises(JournalError, match="checksum"):
             ledger["patients"].spend(dm.Gaussian(20))
 

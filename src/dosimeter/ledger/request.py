@@ -9,7 +9,7 @@ a spend that cannot be audited is not recorded.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from dosimeter import arguments
@@ -40,9 +40,10 @@ class Request:
         self.key = None if key is None else identifier("key", key)
         self.kind = kind
         self._said = (named(actor), text("purpose", purpose))
-        lines = {name: _in_writing(cost) for name, cost in self.costs.items()}
+        # Thousands of blocks may share one cost: it is written down once.
+        lines = {id(cost): _in_writing(cost) for cost in _distinct(self.costs.values())}
         alike = {line: Note(kind, line, self.count, *self._said) for line in {*lines.values()}}
-        self._notes = {name: alike[line] for name, line in lines.items()}
+        self._notes = {name: alike[lines[id(cost)]] for name, cost in self.costs.items()}
 
     def note(self, name: str) -> Note:
         """What the entry in one budget says of it."""
@@ -93,6 +94,11 @@ def request(
 @lru_cache(maxsize=1024, typed=True)
 def _request(name: str, cost: Cost, count: int, purpose: str, actor: str) -> Request:
     return Request({name: cost}, count, purpose=purpose, actor=actor)
+
+
+def _distinct(costs: Iterable[Cost]) -> Iterable[Cost]:
+    """Each object once; some costs cannot be hashed."""
+    return {id(cost): cost for cost in costs}.values()
 
 
 def _in_writing(cost: Cost) -> str:

@@ -52,6 +52,8 @@ class Transaction:
         self._store = store
         self._begin = begin
         self._entered = self._open = False
+        # What is a transaction of its own is committed as it is run.
+        self._committed = begin is None
 
     def __enter__(self) -> Transaction:
         try:
@@ -72,7 +74,8 @@ class Transaction:
             self.end()
             return
         try:
-            self._commit()
+            if not self._committed:
+                self._commit()
             self._store.require_in_place(self._link)
             self._open = False
             self._store.keep(self._link)
@@ -101,8 +104,7 @@ class Transaction:
 
     def run(self, statement: str, values: Values) -> int:
         """How many rows a statement of `schema.STATEMENTS` changed."""
-        # What is a transaction of its own is committed as it is run.
-        self._run(self._store.statements[statement], values, committing=self._begin is None)
+        self._run(self._store.statements[statement], values, committing=self._committed)
         changed: int = self._cursor.rowcount
         return changed
 
@@ -149,6 +151,7 @@ class Transaction:
             )
         except self._store.errors as error:
             raise self._failure(error, committing=True) from error
+        self._committed = True
         return changed == 1
 
     def several(self, values: Sequence[object]) -> object:

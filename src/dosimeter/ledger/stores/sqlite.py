@@ -15,7 +15,6 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +84,7 @@ class SqliteStore(Store):
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute(f"PRAGMA cache_size = -{_CACHE}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_LOGGED}")
-        # A text that was edited into none is found by its hash, and not by an error of the driver.
-        connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+        connection.text_factory = _text
         return connection
 
     def execute(self, cursor: Any, text: str, values: Values | None) -> None:
@@ -218,6 +216,11 @@ class SqliteStore(Store):
             if held:
                 return " by " + ", ".join(map(_described, sorted(held)))
         return ""
+
+
+def _text(value: bytes) -> str:
+    """A text of a row; one that was edited into none is found by its hash, and not by an error."""
+    return value.decode("utf-8", "surrogateescape")
 
 
 def _described(process: int) -> str:
