@@ -42,8 +42,11 @@ SCALES = ((0.5, 4.0), (0.0, 10.0), (0.0, 10.0))
 """What the smoothed planes are shifted and multiplied by: round numbers that bring what luma and
 chroma of photographs can be to about one."""
 
+_FLOOR = 0.1
+"""What is added to a group of wavelets before the logarithm, of its mean in the image."""
+
 _LEAST = 1e-7
-"""Added to variances, so that flat images are not blown up."""
+"""Added to variances and means, so that flat images are not blown up."""
 
 
 def scattered(images: np.ndarray) -> Tensor:
@@ -75,7 +78,9 @@ def mirrored(maps: Tensor) -> Tensor:
 
 
 def normalised(maps: Tensor) -> Tensor:
-    """Each group of wavelets with mean 0 and variance 1 in an image; brightness and colour stay.
+    """Logarithms of wavelets, each group with mean 0 and variance 1 in an image.
+
+    Brightness and colour stay as they are.
 
     Args:
         maps: Records × 115 maps × height × width.
@@ -86,10 +91,16 @@ def normalised(maps: Tensor) -> Tensor:
             middle, scale = next(scales)
             parts.append((group - middle) * scale)
         else:
-            centred = group - group.mean(dim=(1, 2, 3), keepdim=True)
-            spread = centred.square().mean(dim=(1, 2, 3), keepdim=True)
-            parts.append(centred / (spread + _LEAST).sqrt())
+            size = group.clamp(min=0)
+            logs = (size + _FLOOR * _mean(size) + _LEAST).log()
+            centred = logs - _mean(logs)
+            parts.append(centred / (_mean(centred.square()) + _LEAST).sqrt())
     return torch.cat(parts, dim=1)
+
+
+def _mean(group: Tensor) -> Tensor:
+    """Over an image."""
+    return group.mean(dim=(1, 2, 3), keepdim=True)
 
 
 def datasets(path: pathlib.Path) -> tuple[cifar.Arrays, cifar.Arrays]:
@@ -116,4 +127,4 @@ def _pieces(images: np.ndarray, key: dict[str, str]) -> Iterator[cifar.Arrays]:
                 found.append(normalised(mirrored(maps)).half().numpy())
             return {"x": np.concatenate(found), "seconds": np.array(time.process_time() - began)}
 
-        yield cifar.cached("luma_chroma", {**key, "start": start}, compute)
+        yield cifar.cached("luma_chroma_logarithms", {**key, "start": start}, compute)

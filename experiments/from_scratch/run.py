@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CIFAR-10 at epsilon 3 without pretraining: python -m experiments.from_scratch.run
 
-A linear layer on scattering features, trained by `fit`. What each map is normalised by is
-released privately, and charged to the same filter as the steps.
+A linear layer on scattering features, trained by `fit`. The covariance that maps are whitened
+with is released privately, and charged to the same filter as the steps.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from experiments.record import PACKAGES, save
 
 FOLDER = pathlib.Path(__file__).parent
 _CHUNK = 500
-_LEAST = 0.05
-"""The least variance of a map that its noisy release is believed."""
+
+Whitening = tuple[Tensor, Tensor]
+"""The mean of each map, and a matrix to mix maps with."""
 
 
 class Widened(nn.Module):
@@ -45,7 +46,7 @@ def planned(settings: dict[str, Any], records: int, noise: float) -> list[tuple[
     chosen = settings["training"]
     steps = chosen["epochs"] * -(-records // chosen["batch_size"])
     step = dm.SampledGaussian(chosen["batch_size"] / records, noise)
-    return [(dm.Gaussian(settings["normalisation"]["noise_multiplier"]), 1), (step, steps)]
+    return [(dm.Gaussian(settings["whitening"]["noise_multiplier"]), 1), (step, steps)]
 
 
 def priced(settings: dict[str, Any], records: int) -> tuple[float, dm.Filter]:
@@ -64,40 +65,42 @@ def priced(settings: dict[str, Any], records: int) -> tuple[float, dm.Filter]:
     )
 
 
-def sums(x: np.ndarray) -> Tensor:
-    """What records add up to: for each map its mean over the image, and the mean of its squares.
+def sums(x: np.ndarray, norm: float) -> Tensor:
+    """What records add up to: products of each two maps, and of maps and one, over all places.
 
-    Both are cut to a norm that is known without data, √maps and 2√maps, and divided by it: a
-    record adds no more than √2.
+    The matrix of a record, a mean over the places of its image, is cut to a Frobenius norm and
+    divided by it, so that a record adds no more than one.
     """
-    total = torch.zeros(2, x.shape[1])
+    total = torch.zeros(x.shape[1] + 1, x.shape[1] + 1)
     for start in range(0, len(x), _CHUNK):
         values = torch.from_numpy(np.array(x[start : start + _CHUNK])).float().flatten(2)
-        parts = torch.stack([values.mean(2), values.square().mean(2)], dim=1) / _bounds(x)
-        total += (parts / parts.norm(dim=2, keepdim=True).clamp(min=1)).sum(0)
+        values = torch.cat([torch.ones_like(values[:, :1]), values], dim=1)
+        parts = values @ values.transpose(1, 2) / (values.shape[2] * norm)
+        total += (parts / parts.flatten(1).norm(dim=1).clamp(min=1)[:, None, None]).sum(0)
     return total
 
 
-def _bounds(x: np.ndarray) -> Tensor:
-    return torch.tensor([[1.0], [2.0]]) * x.shape[1] ** 0.5
+def whitening(x: np.ndarray, gate: dm.Filter, how: dict[str, float], seed: int) -> Whitening:
+    """What makes maps alike: from their covariance over all records, with noise, and charged."""
+    gate.spend(dm.Gaussian(how["noise_multiplier"]))
+    total, generator = sums(x, how["norm"]), torch.Generator().manual_seed(seed)
+    total += how["noise_multiplier"] * torch.randn(total.shape, generator=generator)
+    means = (total + total.T) / 2 * how["norm"] / len(x)
+    mean = means[0, 1:]
+    sizes, axes = torch.linalg.eigh(means[1:, 1:] - torch.outer(mean, mean))
+    sizes = sizes.clamp(min=0)
+    spread = (sizes / (sizes + how["least"])).mean().sqrt()
+    return mean, axes @ torch.diag((sizes + how["least"]).rsqrt() / spread) @ axes.T
 
 
-def moments(x: np.ndarray, gate: dm.Filter, noise_multiplier: float, seed: int) -> Tensor:
-    """Mean and spread of each map over all records, with noise, and charged."""
-    gate.spend(dm.Gaussian(noise_multiplier))
-    total, generator = sums(x), torch.Generator().manual_seed(seed)
-    total += noise_multiplier * 2**0.5 * torch.randn(total.shape, generator=generator)
-    mean, square = total * _bounds(x) / len(x)
-    return torch.stack([mean, (square - mean**2).clamp(min=_LEAST).sqrt()])
-
-
-def standardised(x: np.ndarray, found: Tensor) -> Tensor:
-    """Each map less its mean, over its spread; in half precision."""
-    mean, spread = found.unsqueeze(2).unsqueeze(3)
+def whitened(x: np.ndarray, found: Whitening) -> Tensor:
+    """Maps less their means, mixed so that they vary alike; in half precision."""
+    mean, mix = found
     out = torch.empty(x.shape, dtype=torch.float16)
     for start in range(0, len(x), _CHUNK):
         values = torch.from_numpy(np.array(x[start : start + _CHUNK])).float()
-        out[start : start + _CHUNK] = (values - mean) / spread
+        mixed = mix @ (values.flatten(2) - mean.unsqueeze(1))
+        out[start : start + _CHUNK] = mixed.view(values.shape)
     return out
 
 
@@ -106,11 +109,11 @@ def one(path: pathlib.Path, settings: dict[str, Any], seed: int, tell: seeds.Tel
     train, test = features.datasets(path)
     began, records = time.process_time(), len(train["y"])
     noise, gate = priced(settings, records)
-    found = moments(train["x"], gate, settings["normalisation"]["noise_multiplier"], seed)
+    found = whitening(train["x"], gate, settings["whitening"], seed)
     model = nn.Sequential(Widened(), linear(train["x"][0].size, 10))
     training = dict(settings["training"])
     optimizer = functools.partial(torch.optim.SGD, **training.pop("optimizer"))
-    data = TensorDataset(standardised(train["x"], found), torch.from_numpy(train["y"]))
+    data = TensorDataset(whitened(train["x"], found), torch.from_numpy(train["y"]))
     history = fit(
         model, data, gate, noise_multiplier=noise, seed=seed, progress=False,
         optimizer=optimizer, physical_batch_size=512,
@@ -118,7 +121,7 @@ def one(path: pathlib.Path, settings: dict[str, Any], seed: int, tell: seeds.Tel
         **training,
     )  # fmt: skip
     return {
-        "accuracy": accuracy(model, standardised(test["x"], found), torch.from_numpy(test["y"])),
+        "accuracy": accuracy(model, whitened(test["x"], found), torch.from_numpy(test["y"])),
         "epsilon": gate.epsilon,
         "steps": history.steps,
         "noise_multiplier": noise,

@@ -81,26 +81,58 @@ def test_wavelets_are_normalised_by_image_and_its_colour_stays(pixels):
             torch.testing.assert_close(after, (before - shift) * scale)
             planes += 1
         else:
-            assert float(after.mean(dim=(1, 2, 3)).abs().max()) < 1e-3
-            assert float(after.square().mean(dim=(1, 2, 3)).max()) < 1 + 1e-3
+            logs = (before + 0.1 * before.mean(dim=(1, 2, 3), keepdim=True)).log().flatten(1)
+            deviation, mean = torch.std_mean(logs, dim=1, correction=0, keepdim=True)
+            expected = (logs - mean) / deviation
+            torch.testing.assert_close(after.flatten(1), expected, rtol=0, atol=0.02)
     assert planes == 3
 
 
+HOW = CONFIG["whitening"]
+
+
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 60000.0])
-def test_one_record_adds_no_more_than_it_is_charged_for(size):
+@pytest.mark.parametrize("norm", [0.5, 80.0])
+def test_one_record_adds_no_more_than_it_is_charged_for(size, norm):
     x = np.full((3, 7, 2, 2), size, np.float16)
-    assert float((run.sums(x) - run.sums(x[:2])).norm()) <= 2**0.5 * (1 + 1e-5)
+    assert float((run.sums(x, norm) - run.sums(x[:2], norm)).norm()) <= 1 + 1e-5
     gate, alone = dm.Filter(10, 1e-6), dm.Filter(10, 1e-6)
-    run.moments(x, gate, 50.0, 0)
-    alone.spend(dm.Gaussian(50.0))
+    run.whitening(x, gate, HOW, 0)
+    alone.spend(dm.Gaussian(HOW["noise_multiplier"]))
     assert gate.epsilon == alone.epsilon
 
 
-def test_the_moments_are_those_of_the_records():
-    x = np.random.default_rng(0).normal(0.3, 0.8, (4000, 5, 4, 4)).astype(np.float16)
-    mean, spread = run.moments(x, dm.Filter(10, 1e-6), 5.0, 0)
-    torch.testing.assert_close(mean, torch.full((5,), 0.3), rtol=0, atol=0.02)
-    torch.testing.assert_close(spread, torch.full((5,), 0.8), rtol=0, atol=0.03)
+def test_the_noise_is_what_is_charged_for():
+    x = np.zeros((1, 40, 2, 2), np.float16)
+    gate, seen = dm.Filter(10, 1e-6), []
+    for seed in range(20):
+        mean, _ = run.whitening(x, gate, {"noise_multiplier": 9.0, "norm": 4.0, "least": 1.0}, seed)
+        seen.append(mean)
+    # The mean of an entry and its mirror: 800 of them, so 4 deviations are a tenth.
+    assert float(torch.cat(seen).std()) == pytest.approx(9 * 4 / 2**0.5, rel=0.1)
+
+
+def correlated(records):
+    """Five maps of three causes, the last of which varies little."""
+    random = np.random.default_rng(0)
+    causes = random.normal(0, 1, (records, 3, 4, 4)) * np.array([2, 1, 0.05])[:, None, None]
+    mixed = np.einsum("ncij,cd->ndij", causes, random.normal(0, 1, (3, 5)))
+    return (0.3 + mixed).astype(np.float16)
+
+
+def test_whitened_maps_vary_alike_where_they_vary_and_no_more_elsewhere():
+    x = correlated(4000)
+    how = {"noise_multiplier": 1e-3, "norm": 1e3, "least": 0.2}
+    found = run.whitening(x, dm.Odometer(delta=1e-6), how, 0)
+    torch.testing.assert_close(found[0], torch.full((5,), 0.3), rtol=0, atol=0.1)
+    maps = run.whitened(x, found).float()
+    assert maps.shape == x.shape
+    values = maps.transpose(0, 1).flatten(1)
+    assert float(values.square().mean()) == pytest.approx(1, rel=0.01)
+    before = torch.from_numpy(x).float().transpose(0, 1).flatten(1)
+    sizes, after = torch.linalg.eigvalsh(before.cov()), torch.linalg.eigvalsh(values.cov())
+    expected = sizes / (sizes + 0.2)
+    torch.testing.assert_close(after, expected / expected.mean(), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.slow
