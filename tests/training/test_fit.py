@@ -57,7 +57,7 @@ def pieces(points, classifier):
         plain = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
         how = {"noise_multiplier": 2.0, "max_grad_norm": 1.0, "batch_size": 40}
         engine.make_private(model, plain, points(), clipping="normalised", **how)
-        average = AveragedIterate(engine, model, decay=1 - 4 / 20)
+        average = AveragedIterate(engine, model, decay=1 - 12 / 20)
         following = Following(engine, steps=20, rate=AutoRate())
         return Trainer(
             engine, public=points(seed=1), average=average, following=following, **options

@@ -162,19 +162,21 @@ def test_records_are_held_in_pieces_where_memory_is_short():
     assert records_at_once(nn.BatchNorm1d(3), data, 1000) is None
 
 
-def test_the_rate_is_reach_over_the_root_of_steps_and_the_length_of_gradients(build, train):
+def test_the_rate_is_reach_over_the_root_of_steps_and_of_noise_and_what_is_released(build, train):
     parts, seen = build(dm.Odometer(delta=1e-6), noise_multiplier=0.5, clipping="normalised"), []
     engine, optimizer = parts.engine, parts.plain
     rule = AutoRate(reach=7.0, momentum=0.5)
     follower = Following(engine, steps=40, rate=rule)
     weights = [p for group in optimizer.param_groups for p in group["params"]]
     batch, values = engine.batch_size, sum(p.numel() for p in weights)
-    squares = [1 + values * (0.5 / batch) ** 2]  # the bound, before any data is seen
+    noise = values * (0.5 / batch) ** 2
+    squares = [1 + noise]  # the bound, before any data is seen
     engine.after_step(lambda: squares.append(float(sum(p.grad.square().sum() for p in weights))))
     engine.after_step(lambda: seen.append(optimizer.param_groups[0]["lr"]))
     first = follower.learning_rate
     train(parts, epochs=8)
-    rates = [7 * 0.5 / math.sqrt(40 * sum(squares[:k]) / k) for k in range(1, len(squares) + 1)]
+    energies = [0.75 * noise + 0.25 * sum(squares[:k]) / k for k in range(1, len(squares) + 1)]
+    rates = [7 * 0.5 / math.sqrt(40 * energy) for energy in energies]
     assert first == pytest.approx(rates[0])
     assert len(seen) > 20
     assert seen == pytest.approx(rates[1:], rel=1e-3)
@@ -191,7 +193,15 @@ def test_a_rate_knows_no_units_and_has_a_most(bound):
             rule.update(length * unit)
             assert (rule.rate < before) == (length == 2.0)
     assert rules[1].rate == pytest.approx(rules[0].rate / bound)
-    assert rules[0].rate <= 30 * 0.1  # reach times (1 - momentum)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-9, 0.1])
+def test_a_rate_stays_below_its_most_though_nothing_is_released(noise):
+    rule = AutoRate()
+    rule.begin(steps=400, noise=noise, bound=1.0)
+    for _ in range(399):
+        rule.update(0.0)
+        assert rule.rate <= 2 * 30 * 0.1  # reach times (1 - momentum)
 
 
 def test_a_rule_goes_on_from_its_state():
@@ -205,6 +215,23 @@ def test_a_rule_goes_on_from_its_state():
         rule.update(0.4)
     assert other.rate == one.rate
     assert math.isnan(AutoRate().rate)
+
+
+def test_a_state_of_another_rule_is_refused_before_anything_is_charged(
+    points, classifier, tmp_path
+):
+    path = tmp_path / "run.pt"
+    how = {"epsilon": 3, "delta": 1e-6, "checkpoint": path}
+    fit(classifier(), points(), **how, epochs=2, progress=False)
+    for other in ({"rate": 0.1}, {"energy": 1.0, "seen": 9}, {}):
+        state = torch.load(path, weights_only=True)
+        state["following"]["rate"] = other
+        torch.save(state, path)
+        gate = dm.Filter(3, 1e-6)
+        with pytest.raises(dm.StateError, match=r"go on with that version, or begin again"):
+            fit(classifier(), points(), gate, checkpoint=path, noise_multiplier=5.0, epochs=2,
+                progress=False)  # fmt: skip
+        assert gate.epsilon == 0
 
 
 @pytest.mark.parametrize("how", [

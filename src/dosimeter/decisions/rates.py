@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AutoRate: a learning rate from the horizon and the lengths of released gradients.
+"""AutoRate: a learning rate from the horizon, the noise and the lengths of released gradients.
 
 It sees what was released and nothing else, so it costs nothing; and it is deterministic, so a
 run's rates can be replayed from its history.
@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from dosimeter import arguments
+from dosimeter.errors import StateError
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,22 @@ class Released:
         return found if math.isfinite(found) else 0.0
 
 
+_KNOWN = 0.75
+"""The share of the noise that was added, beside what was released, in the length of a gradient."""
+
+
 class AutoRate:
     """The learning rate of SGD with momentum, for gradients of known bound and noise.
 
     If the parameters have `reach` to go, averaged SGD does best at the rate reach / √steps over
-    the length of a released gradient, noise included (root mean square; Nemirovski et al. 2009).
-    That length has a bound which is known before any data is seen, and there it begins. The bound
-    is far off where gradients of records cancel and noise is small, so from then on it takes the
-    root mean square of the gradients released so far, the bound counted as one more of them.
-    This is AdaGrad's step for all parameters together (Streeter and McMahan 2010), with the
-    number of steps known: the rate does not fall with time, and the average over the last iterates
-    does what a falling rate would. It never passes `reach` times (1 - `momentum`) over the bound.
+    the root mean square of released gradients (Nemirovski et al. 2009); where the loss is smooth
+    it is their noise alone that counts, as long as the rate stays below what curvature allows
+    (Lan 2012). That limit is not known, so both have a part: the energy that the rate is divided
+    by is three quarters that of the noise, which is known, and one quarter the mean of the
+    gradients released so far. Before the first there is a bound that holds for all data, which
+    then counts as one more of them. Where noise is most of a gradient the rate hardly moves; where
+    it is little the rate rises as gradients get shorter, and falls if they get longer. It never
+    passes 2 `reach` times (1 - `momentum`) over the bound.
 
     Args:
         reach: How far parameters are expected to travel, with gradients of length one.
@@ -58,12 +64,12 @@ class AutoRate:
 
     Example:
         >>> rule = AutoRate()
-        >>> rule.begin(steps=400, noise=0.0, bound=1.0)
+        >>> rule.begin(steps=400, noise=0.1, bound=1.0)
         >>> round(rule.rate, 3)
-        0.15
+        0.294
         >>> rule.update(0.2)  # a gradient a fifth as long as it could be
         >>> round(rule.rate, 3)
-        0.208
+        0.403
     """
 
     def __init__(self, *, reach: float = 30.0, momentum: float = 0.9) -> None:
@@ -71,12 +77,15 @@ class AutoRate:
         if not 0 <= arguments.real("momentum", momentum) < 1:
             raise ValueError(f"momentum must be from 0 to below 1, got {momentum!r}")
         self.momentum = momentum
-        self._scale, self._energy, self._seen = math.nan, math.nan, 0
+        self._scale, self._noise, self._squares, self._seen = math.nan, math.nan, math.nan, 0
 
     @property
     def rate(self) -> float:
         """The learning rate of the next step."""
-        return self._scale / math.sqrt(self._energy / self._seen) if self._seen else math.nan
+        if not self._seen:
+            return math.nan
+        energy = _KNOWN * self._noise + (1 - _KNOWN) * self._squares / self._seen
+        return self._scale / math.sqrt(energy)
 
     def begin(self, *, steps: int, noise: float, bound: float) -> None:
         """Sets the first rate.
@@ -87,17 +96,29 @@ class AutoRate:
             bound: The most that the gradient of a record can be.
         """
         self._scale = self.reach * (1 - self.momentum) / math.sqrt(steps)
-        self._energy, self._seen = bound**2 * (1 + noise**2), 1
+        self._noise, self._seen = (bound * noise) ** 2, 1
+        self._squares = bound**2 + self._noise
 
     def update(self, length: float) -> None:
         """Takes the norm of one released gradient into account."""
-        self._energy += length**2
+        self._squares += length**2
         self._seen += 1
 
     def state(self) -> dict[str, float]:
         """What it remembers."""
-        return {"energy": self._energy, "seen": self._seen}
+        return {"squares": self._squares, "seen": self._seen}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Goes on from what `state` gave, in a run that has begun alike."""
-        self._energy, self._seen = float(state["energy"]), int(state["seen"])
+        """Goes on from what `state` gave, in a run that has begun alike.
+
+        Raises:
+            StateError: It is that of another rule.
+        """
+        if set(state) != set(self.state()):
+            raise StateError(
+                "state must be that of this rule for the learning rate, got one with "
+                f"{', '.join(sorted(state)) or 'nothing'}. It is of a run that another version of "
+                "dosimeter began: go on with that version, or begin again elsewhere; what the run "
+                "has spent stays spent"
+            )
+        self._squares, self._seen = float(state["squares"]), int(state["seen"])

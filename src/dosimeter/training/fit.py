@@ -193,8 +193,8 @@ def clipping_for(max_grad_norm: float | None, options: Mapping[str, Any]) -> dic
 
 
 def followers(engine: PrivateEngine, steps: int, rule: AutoRate | None) -> dict[str, Any]:
-    """What `Trainer` lets follow the steps: an average over their last quarter, and the rule."""
-    decay = max(0.0, 1 - 4 / steps)
+    """What `Trainer` lets follow the steps: an average over their last twelfth, and the rule."""
+    decay = max(0.0, 1 - 12 / steps)
     return {
         "average": AveragedIterate(engine, engine.made[0], decay=decay),
         "following": Following(engine, steps=steps, rate=rule),

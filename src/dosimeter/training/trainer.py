@@ -180,11 +180,12 @@ class Trainer:
         if not path.exists():
             return
         state = torch.load(path, weights_only=True)
-        self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
-        self._steering.restore(state)
+        # First what may refuse without having charged anything.
         for name, each in self._followers.items():
             if name in state:  # a checkpoint of an earlier release has none
                 each.restore(state[name])
+        self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
+        self._steering.restore(state)
         self.begin_epoch()
 
     @property
