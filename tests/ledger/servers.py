@@ -50,7 +50,8 @@ class Postgres:
         main = psutil.Process(self._server.get_pid())
         family = [main, *main.children(recursive=True)]
         for process in family:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # without main they end by themselves
+                process.kill()
         psutil.wait_procs(family, timeout=10)
 
     @contextlib.contextmanager
@@ -59,7 +60,7 @@ class Postgres:
         import psutil
 
         main = psutil.Process(self._server.get_pid())
-        # Main first: it starts no more, but one that ends is only gone once main goes on and sees it.
+        # Main first, which then starts no more. One that ends now is gone once main goes on.
         main.suspend()
         family = [main, *main.children(recursive=True)]
         for process in family[1:]:
