@@ -27,7 +27,7 @@ test: $(VENV)/test.stamp
 	$(PYTEST)
 
 test-all: $(VENV)/test.stamp
-	$(PYTEST) -m "slow or not slow"
+	$(PYTEST) -m "slow or not slow" --hypothesis-profile random
 
 # A folder of tests/integrations with a requirements.txt has an environment of its own:
 # `make test-integrations` runs all of them, `make test-integrations-NAME` one.

@@ -35,7 +35,9 @@ def told(seen, epsilon):
 def mechanisms(draw):
     """Two to four outputs, some of them rare and telling."""
     losses = draw(st.lists(st.floats(-2.0, 2.0), min_size=1, max_size=3))
-    chances = draw(st.lists(st.floats(1e-4, 0.1), min_size=len(losses), max_size=len(losses)))
+    likelier = draw(st.lists(st.floats(1e-4, 0.1), min_size=len(losses), max_size=len(losses)))
+    # In the world where an output is the likelier one: else all three could sum to more than 1.
+    chances = [p * min(1.0, math.exp(loss)) for p, loss in zip(likelier, losses, strict=True)]
     return FiniteMechanism(tuple(losses), tuple(chances))
 
 
