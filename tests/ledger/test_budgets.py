@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 import dosimeter as dm
+from dosimeter.accounting.priced import share
 from dosimeter.ledger import BudgetClosed, BudgetExists, BudgetNotFound, Kind, Ledger
 from ledger import raw
 from ledger.servers import Postgres
@@ -238,6 +239,38 @@ def test_what_is_there_on_the_same_terms_is_used_as_it_stands(
     with pytest.raises(BudgetExists, match="other"):
         ledger.create_blocks("b", ["4", "1"], 2.0, 1e-6, exist_ok=True)
     assert "b/4" not in ledger  # all of them or none
+
+
+def test_so_is_one_whose_menu_an_earlier_version_priced(
+    open_ledger: Callable[..., Ledger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had nine tenths of delta then, whatever epsilon."""
+    ledger, costs = open_ledger(), [dm.Gaussian(1000.0)]
+    with monkeypatch.context() as patch:
+        patch.setattr(share, "menu_part", lambda epsilon, delta: 0.9 * (1 - 1e-15) * delta)
+        made = ledger.create("a", 0.1, 1e-6, menu=costs)
+        ledger.create_blocks("b", ["1"], 0.1, 1e-6, menu=costs)
+        ledger.create_stream("c", "shard", 0.1, 1e-6, menu=costs)
+    made.spend(dm.Gaussian(1000.0))
+    spent, again = made.statement(), open_ledger()
+    assert again.create("a", 0.1, 1e-6, menu=costs, exist_ok=True).statement() == spent
+    again.create_blocks("b", ["1", "2"], 0.1, 1e-6, menu=costs, exist_ok=True)
+    again.create_stream("c", "shard", 0.1, 1e-6, menu=costs, exist_ok=True)
+    assert again.verify("b/2").ok
+    for other in (
+        {"menu": None},
+        {"menu": [dm.Gaussian(1001.0)]},
+        {"menu": [*costs, dm.Gaussian(2000.0)]},
+        {"menu": costs, "approx_delta": 1e-9},
+        {"menu": costs, "plan": (dm.Gaussian(50.0), 1)},
+        {"menu": costs, "orders": [2.0, 8.0, 64.0]},
+    ):
+        with pytest.raises(BudgetExists, match="other terms"):
+            again.create("a", 0.1, 1e-6, **other, exist_ok=True)  # type: ignore[arg-type]
+    with pytest.raises(BudgetExists, match="other terms"):
+        again.create("a", 0.1001, 1e-6, menu=costs, exist_ok=True)
+    with pytest.raises(BudgetExists, match="other terms"):
+        again.create_odometer("a", 1e-6, menu=costs, exist_ok=True)
 
 
 def test_many_make_the_same_budget_at_once(open_ledger: Callable[..., Ledger]) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from dosimeter import arguments
 from dosimeter.accounting.cutting import (
     FILTER_SHARE,
@@ -165,6 +167,29 @@ class Terms:
     def require_relation(self, cost: Cost) -> None:
         """Raises ValueError if a cost is for other neighbours than these terms."""
         _require_relation(cost, self.neighbours)
+
+    def repriced(self, other: Terms) -> bool:
+        """Whether both are of a filter with the same list for its menu, whatever the prices.
+
+        Two versions of the library may price a list differently, and divide delta differently
+        beside it. Where a plan, orders or weights were given besides, nothing is said.
+        """
+        said, meant = (
+            (one.limit, one.delta, one.approx_delta, one.neighbours, one.cut, one._listed())
+            for one in (self, other)
+        )
+        return said == meant and self._listed() is not None
+
+    def _listed(self) -> list[Cost] | None:
+        """The costs of a filter's menu, if orders and weights follow from its shares of delta."""
+        if self.menu is None or self.readings is not None or self.menu.epsilon != self.limit:
+            return None
+        part = share.mixture_part(self.menu, self.delta)
+        grid = budget_orders(self.limit, part)
+        usual = Mixture(grid, budget_weights(grid, self.limit, part), part * kept_share(self.cut))
+        same = np.array_equal(self.mixture.orders.array, usual.orders.array)
+        same = same and np.array_equal(self.mixture.weights, usual.weights)
+        return [item.cost for item in self.menu.items] if same else None
 
     def plain(self) -> dict[str, Any]:
         """The terms as plain JSON values, from which `from_plain` makes equal ones."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from dosimeter.accounting import Account, Terms
-from dosimeter.ledger.accounts import terms_row, write_position
+from dosimeter.ledger.accounts import stored_terms, terms_row, write_position
 from dosimeter.ledger.errors import BudgetExists, BudgetNotFound, JournalError
 from dosimeter.ledger.records import START, Kind, Note, digest, in_digits, stated
 from dosimeter.ledger.stores import Transaction, schema
@@ -229,7 +229,7 @@ def parameters(transaction: Transaction, key: str) -> str:
 
 
 def stands(transaction: Transaction, name: str, terms: Terms) -> bool:
-    """Whether a budget of that name is there, on these terms.
+    """Whether a budget of that name is there, on these terms; its menu may have older prices.
 
     Raises:
         BudgetExists: It is there on other terms.
@@ -238,7 +238,10 @@ def stands(transaction: Transaction, name: str, terms: Terms) -> bool:
         balance = read(transaction, name)
     except BudgetNotFound:
         return False
-    if balance.parameters != terms_row(terms)[0]:
+    if balance.parameters != terms_row(terms)[0] and not (
+        terms.menu is not None
+        and terms.repriced(stored_terms(parameters(transaction, balance.parameters)))
+    ):
         raise BudgetExists(
             f"name must be new, or that of a budget on the same terms, got {name!r}, which has "
             "other terms; choose another name, or use the budget as it is"

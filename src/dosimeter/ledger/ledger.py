@@ -116,7 +116,7 @@ class Ledger:
         """A new budget that refuses what would pass (epsilon, delta); see `Filter`.
 
         With `exist_ok`, the budget of that name on these very terms, as it stands, if there is one:
-        so a script can be run again.
+        so a script can be run again. A menu of the same costs may have another version's prices.
 
         Raises:
             BudgetExists: The name is taken, with `exist_ok` by a budget on other terms.
