@@ -271,6 +271,10 @@ def test_so_is_one_whose_menu_an_earlier_version_priced(
         again.create("a", 0.1001, 1e-6, menu=costs, exist_ok=True)
     with pytest.raises(BudgetExists, match="other terms"):
         again.create_odometer("a", 1e-6, menu=costs, exist_ok=True)
+    chosen = {"orders": [2.0, 8.0, 64.0], "exist_ok": True}
+    again.create("d", 0.1, 1e-6, menu=costs, **chosen)  # type: ignore[arg-type]
+    with pytest.raises(BudgetExists, match="other terms"):
+        again.create("d", 0.1, 1e-6, menu=[dm.Gaussian(1001.0)], **chosen)  # type: ignore[arg-type]
 
 
 def test_many_make_the_same_budget_at_once(open_ledger: Callable[..., Ledger]) -> None:
