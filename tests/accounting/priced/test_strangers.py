@@ -64,13 +64,14 @@ class TestSelling:
 
     @pytest.mark.slow
     def test_at_small_rates_only_lighter_jumps_are_sold_well(self):
+        """The second gets 0.68 of its runs beside a menu of nine tenths of delta; this has 0.92."""
         gate = dm.Filter(0.6, DELTA, menu=[dm.SampledGaussian(1e-3, noise) for noise in (1.0, 2.0)])
         lighter, rarer, heavier = (
             dm.SampledGaussian(1e-3, 1.2),
             dm.SampledGaussian(5e-4, 0.9),
             dm.SampledGaussian(1e-3, 0.9),
         )
-        for cost, share in ((lighter, 0.95), (rarer, 0.65)):
+        for cost, share in ((lighter, 0.95), (rarer, 0.64)):
             alone = dm.Filter(0.6, DELTA, menu=[cost]).menu.quanta
             assert share * alone <= gate.affordable(cost) <= alone
         for cost in (heavier, dm.SampledGaussian(2e-3, 1.0)):
