@@ -346,3 +346,120 @@ def test_a_selection_that_is_resumed_pays_again_and_says_so(monkeypatch):
         assert "--resume" in run("config.toml", code=130).stderr
     assert "pays for another one" in run("config.toml", "--resume").stderr
     assert len(journal()[1]) == 2
+
+
+# A model whose outputs are finite, while the squares of its weights are not, nor they themselves
+# after a long step; and one that raises in its first step, though it passes the self-test.
+BROKEN = """
+import torch
+from torch import nn
+
+class Large(nn.Module):
+    def __init__(self, columns, classes):
+        super().__init__()
+        self.layer = nn.Linear(columns, classes)
+        self.large = nn.Parameter(torch.full((64,), 3.4e38))
+
+    def forward(self, x):
+        return self.layer(x) + (1e-38 * self.large).mean()
+
+class Full(nn.Module):
+    def __init__(self, columns, classes):
+        super().__init__()
+        self.layer = nn.Linear(columns, classes)
+
+    def forward(self, x):
+        if self.training and len(x) > 5:
+            raise RuntimeError("out of memory, say")
+        return self.layer(x)
+
+def large(shape, classes):
+    return Large(shape[0], classes)
+
+def full(shape, classes):
+    return Full(shape[0], classes)
+"""
+SHORT = "[search]\ntrials = 6\nreduction = 3\n[search.space]\n"
+
+
+def proposing(monkeypatch, *settings):
+    """Lets the trials of a halving have these settings, one after another."""
+    from dosimeter.search.halving import Halving
+
+    asked, propose = iter(settings), Halving._asked
+
+    def enqueued(self):
+        self.study.enqueue_trial(next(asked))
+        return propose(self)
+
+    monkeypatch.setattr(Halving, "_asked", enqueued)
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad", "changes"),
+    [
+        ("model.kind", "linear", "broken_of_mine:large", {}),
+        (
+            "training.learning_rate",
+            0.5,
+            1e38,
+            {"training": {"learning_rate": 0.5}, "model": {"kind": "broken_of_mine:large"}},
+        ),
+    ],
+    ids=["followed", "given-rate"],
+)
+def test_a_trial_that_explodes_is_lost_and_the_others_go_on(
+    here, monkeypatch, key, good, bad, changes
+):
+    (here / "broken_of_mine.py").write_text(BROKEN)
+    proposing(monkeypatch, *({key: value} for value in (good, bad, good, good, bad, good)))
+    config(SHORT + f"{key} = {json.dumps([good, bad])}\n", **changes)
+    told = run("config.toml").output
+    result = said()
+    assert result["ended"] == "all rungs were done"
+    lost = {one["trial"]: one["lost"] for one in result["trials"] if one["lost"]}
+    assert sorted(lost) == [1, 4]
+    assert all("finite after step" in why for why in lost.values())
+    assert result["winner"]["settings"] == {key: good}
+    assert sorted(len(one["rungs"]) for one in result["trials"]) == [0, 0, 1, 1, 2, 3]
+    assert "lost: trial 1, because the parameters" in told
+    text = pathlib.Path("run/report.html").read_text()
+    assert "<h2>Lost</h2>" in text
+    assert lost[4] in text
+
+
+def test_where_the_last_trial_is_lost_the_next_best_stands_in(monkeypatch):
+    from dosimeter.search import halving
+    from dosimeter.search.workshop import Lost
+
+    train, gone = halving.trained, []
+
+    def losing(trainer, steps, path):
+        if steps == 27 and not gone:
+            gone.append(path.stem)
+            raise Lost("it was so")
+        return train(trainer, steps, path)
+
+    monkeypatch.setattr(halving, "trained", losing)
+    config()
+    run("config.toml")
+    trials = said()["trials"]
+    assert [f"{one['trial']:04}" for one in trials if one["lost"]] == gone
+    winner = said()["winner"]
+    assert f"{winner['trial']:04}" not in gone
+    second = {one["trial"]: one["rungs"][1]["score"] for one in trials if len(one["rungs"]) > 1}
+    second.pop(int(gone[0]))
+    assert winner["trial"] == max(second, key=lambda number: (second[number], -number))
+    assert sorted(len(one["rungs"]) for one in trials) == [1] * 6 + [2, 2, 3]
+
+
+def test_trials_that_are_all_lost_end_the_search_with_their_reason(here):
+    (here / "broken_of_mine.py").write_text(BROKEN)
+    for method in (SHORT, SHORT.replace("reduction = 3", "method = 'best_of'")):
+        config(method + "training.momentum = [0.0, 0.5]\n", model={"kind": "broken_of_mine:large"})
+        told = run("config.toml", code=2).stderr
+        assert "all lost, the last because the parameters were no longer finite" in told
+        assert journal()[1]
+        if method is SHORT:  # a selection would pay for another one
+            assert "all lost" in run("config.toml", "--resume", code=2).stderr
+        pathlib.Path("run").rename(f"run-{len(method)}")

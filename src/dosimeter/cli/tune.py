@@ -109,6 +109,9 @@ def _print(result: dict[str, Any], page: Path) -> None:
     typer.echo(f"winner: {chosen}; {winner['score']:.1%} of the scored records right")
     spent = f"epsilon {at_most(result['epsilon'])} of {exact(result['limit'])}"
     typer.echo(f"the whole search: {spent}; ended because {result['ended']}")
+    for one in result.get("trials", []):
+        if one.get("lost"):
+            typer.echo(f"lost: trial {one['trial']}, because {one['lost']}")
     typer.echo(f"guarantee: {shortened(result['guarantee'])}")
     typer.echo(f"the winner is in {winner['folder']}; guarantee.txt says what is promised")
     typer.echo(f"report: {page.resolve().as_uri()}")

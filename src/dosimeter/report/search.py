@@ -40,7 +40,7 @@ def page(result: Mapping[str, Any]) -> str:
         f'<section class="cards">{_winner(result)}{_spent(result)}</section>\n'
         f"<h2>How it went</h2>{_method(result)}\n"
         f"<h2>What is guaranteed</h2>{_promise(result)}\n"
-        f"<h2>Every trial</h2>{_trials(result)}{_skipped(result)}"
+        f"<h2>Every trial</h2>{_trials(result)}{_lost(result)}{_skipped(result)}"
     )
     records = f"{result['records']:,} records to train on, {result['scored_records']:,} to score on"
     return framed(f"Search: {name}", f'<p class="quiet">{records}</p>', body)
@@ -122,6 +122,18 @@ def _row(one: Mapping[str, Any], keys: Sequence[str], rungs: range) -> list[str]
         "&infin;" if alone is None else at_most(alone),
         paid or "nothing",
     ]
+
+
+def _lost(result: Mapping[str, Any]) -> str:
+    rows = [
+        [str(one["trial"]), _safe(one["lost"])]
+        for one in result.get("trials", [])
+        if one.get("lost")
+    ]
+    if not rows:
+        return ""
+    words = "They could not win, and what they cost stays spent."
+    return f'<h2>Lost</h2><p class="quiet">{words}</p>' + _table(["trial", "because"], rows)
 
 
 def _skipped(result: Mapping[str, Any]) -> str:

@@ -28,12 +28,12 @@ from dosimeter.runs.purse import Noted
 from dosimeter.search.allowance import Allowance, Measure, Prepaid
 from dosimeter.search.plan import Plan
 from dosimeter.search.table import Search, Value
-from dosimeter.search.workshop import Workshop, trained
+from dosimeter.search.workshop import Lost, Workshop, trained
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Budget
 
-_NAME, _ENDED, _SKIPPED = "search", "ended", "skipped"
+_NAME, _ENDED, _SKIPPED, _LOST = "search", "ended", "skipped", "lost "
 _PATIENCE = 0.2
 _MOST_SKIPPED = 200
 _REFUSED = "the budget refused more"
@@ -92,15 +92,28 @@ class Halving:
             if _SKIPPED in t.user_attrs
         ]
 
+    def lost(self) -> dict[int, str]:
+        """The trials that came to nothing, and why; what they cost stays spent."""
+        found = self.study.user_attrs.items()
+        return {
+            int(key.removeprefix(_LOST)): str(why) for key, why in found if key.startswith(_LOST)
+        }
+
     def members(self, rung: int) -> list[int]:
-        """The trials of a rung: all that were begun, or the best of the rung before."""
-        scores = self.scores()
+        """The trials of a rung: all that were begun, or the best of the rung before.
+
+        Where all of those were lost, the next best one stands in.
+        """
+        scores, lost = self.scores(), self.lost()
         there = sorted(self.settings())[: self.plan.counts[0]]
         for below in range(rung):
-            if any((number, below) not in scores for number in there):
+            if any((number, below) not in scores and number not in lost for number in there):
                 return []
-            ranked = sorted(there, key=lambda number: (-scores[number, below], number))
+            done = [number for number in there if (number, below) in scores]
+            ranked = sorted(done, key=lambda number: (-scores[number, below], number))
             there = ranked[: self.plan.counts[below + 1]]
+            if all(number in lost for number in there):
+                there = [number for number in ranked if number not in lost][:1]
         return there
 
     @property
@@ -110,8 +123,9 @@ class Halving:
         return None if said is None else str(said)
 
     def winner(self) -> int | None:
-        """The trial that went furthest, the best of those."""
-        scores = self.scores()
+        """The trial that went furthest, the best of those; none that was lost."""
+        lost = self.lost()
+        scores = {at: score for at, score in self.scores().items() if at[0] not in lost}
         best = max(scores, key=lambda at: (at[1], scores[at], -at[0]), default=None)
         return None if best is None else best[0]
 
@@ -122,6 +136,8 @@ class Halving:
         while (unit := self._claimed()) is not None:
             try:
                 self._run(unit)
+            except Lost as loss:
+                self._lose(unit.number, str(loss))
             finally:
                 unit.lock.release()
             then()
@@ -140,10 +156,10 @@ class Halving:
         """A unit that nobody works on, and whether the search is over."""
         if self.ended is not None:
             return None, True
-        scores = self.scores()
+        scores, lost = self.scores(), self.lost()
         for rung, count in enumerate(self.plan.counts):
             members = self.members(rung)
-            open_ = [number for number in members if (number, rung) not in scores]
+            open_ = [n for n in members if (n, rung) not in scores and n not in lost]
             for number in open_:
                 lock = self._lock(number)
                 if lock is not None:
@@ -208,6 +224,13 @@ class Halving:
             self.study.tell(unit.number, score, skip_if_finished=True)
             return
         self.study.set_user_attr(_ENDED, _REFUSED)
+
+    def _lose(self, number: int, why: str) -> None:
+        """Writes down that a trial came to nothing; to Optuna it is worse than any score."""
+        import optuna
+
+        self.study.set_user_attr(f"{_LOST}{number}", why)
+        self.study.tell(number, state=optuna.trial.TrialState.PRUNED, skip_if_finished=True)
 
     def target(self, config: Config, rung: int) -> int:
         """How many steps a run has taken by the end of a rung.

@@ -75,8 +75,9 @@ def charged(plan: Plan, budget: Budget) -> dict[int, Counter[Cost]]:
 
 
 def tried(halving: Halving, plan: Plan, budget: Budget) -> dict[int, dict[str, Any]]:
-    """Every trial: its settings, its scores, and what it cost."""
+    """Every trial: its settings, its scores, what it cost, and why it was lost if it was."""
     scores, paid, standing = halving.scores(), charged(plan, budget), budget.statement()
+    lost = halving.lost()
     found = {}
     for number, settings in halving.settings().items():
         costs = paid.get(number, Counter())
@@ -90,6 +91,7 @@ def tried(halving: Halving, plan: Plan, budget: Budget) -> dict[int, dict[str, A
             ],
             "charged": {repr(cost): count for cost, count in costs.items()},
             "epsilon_alone": alone(costs, standing.delta),
+            "lost": lost.get(number),
         }
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from dosimeter.search.plan import Plan, Planner
 from dosimeter.search.results import outcome, tried, written
 from dosimeter.search.selection import best_of
 from dosimeter.search.table import Search, Value, read_search
-from dosimeter.search.workshop import Parts, Workshop, parts, trained
+from dosimeter.search.workshop import Lost, Parts, Workshop, parts, trained
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Budget
@@ -187,6 +188,8 @@ def _halving(
     else:
         _side_by_side(path, folder.path, processes, told)
     number = halving.winner()
+    if number is None and halving.lost():
+        raise _all_lost([*halving.lost().values()][-1])
     if number is None:
         raise ValueError(
             "budget must pay for one score, got one that refused all of them; dosimeter budget "
@@ -200,6 +203,13 @@ def _halving(
     _write_winner(search, plan, workshop, budget, folder, settings, network, history)
     result = outcome(search, plan, workshop, budget, winner, halving.ended or "all rungs were done")
     return {**result, "trials": [*about.values()], "skipped": halving.skipped()}
+
+
+def _all_lost(why: str) -> ValueError:
+    return ValueError(
+        "search.space must hold settings of which one can be trained to an end, got trials that "
+        f"were all lost, the last because {why}; what they cost stays spent"
+    )
 
 
 def _side_by_side(
@@ -232,15 +242,18 @@ def _best_of(
     table, gate = search.table, Noted(budget, f"search {plan.id}, the best of many trials")
     cost, steps = workshop.cost(search.config), plan.steps[0]
 
-    def trial(paid: Prepaid) -> tuple[float, tuple[dict[str, Value], Network, History]]:
+    def trial(paid: Prepaid) -> tuple[float, tuple[dict[str, Value], Network, History] | Lost]:
         settings = _drawn(search, workshop)
         config = workshop.settled(settings)
         network, trainer = workshop.begun(config, paid)
-        trained(trainer, steps)
+        try:
+            trained(trainer, steps)
+        except Lost as loss:
+            return -math.inf, loss
         history = trainer.history
         return workshop.score(config, network, paid), (settings, network, history)
 
-    score, (settings, network, history) = best_of(
+    score, best = best_of(
         trial,  # type: ignore[arg-type]  # a prepaid gate is what it gets
         gate,
         cost=cost,
@@ -249,6 +262,9 @@ def _best_of(
         score=plan.score,
         eta=table.eta or 0.0,
     )
+    if isinstance(best, Lost):
+        raise _all_lost(str(best))
+    settings, network, history = best
     spent = budget.epsilon
     history.epochs = [dataclasses.replace(e, epsilon=spent, seconds=0.0) for e in history.epochs]
     history.ended = "it was the best"

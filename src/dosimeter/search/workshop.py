@@ -64,6 +64,10 @@ def _tensors(records: Labelled) -> TensorDataset:
     return TensorDataset(torch.from_numpy(records.x), torch.from_numpy(records.y))
 
 
+class Lost(Exception):
+    """A trial came to nothing, in words; the search goes on without it."""
+
+
 class Workshop:
     """Trains and scores trials of one search; each begins with weights of its own."""
 
@@ -135,12 +139,26 @@ def trained(trainer: Trainer, steps: int, checkpoint: pathlib.Path | None = None
         trainer: What trains, from where it stands.
         steps: How many steps the gate has room for, with those that are behind.
         checkpoint: Where to save after every epoch.
+
+    Raises:
+        Lost: The parameters are no longer finite. They are released, so looking costs nothing.
     """
     engine: Any = trainer.engine
     while engine.steps < steps:
         record = trainer.epoch()
+        _require_finite(engine)
         if record is not None and checkpoint is not None:
             trainer.save(checkpoint)
         if record is None or engine.exhausted:
             break
     return int(engine.steps)
+
+
+def _require_finite(engine: PrivateEngine) -> None:
+    if engine.stopped is not None:  # by what follows the steps of a run without a learning rate
+        raise Lost(engine.stopped)
+    model = engine.made[0]
+    if not all(bool(torch.isfinite(values).all()) for values in model.parameters()):
+        raise Lost(
+            f"the parameters were not finite after step {engine.steps}: lower the learning rate"
+        )
