@@ -463,3 +463,41 @@ def test_trials_that_are_all_lost_end_the_search_with_their_reason(here):
         if method is SHORT:  # a selection would pay for another one
             assert "all lost" in run("config.toml", "--resume", code=2).stderr
         pathlib.Path("run").rename(f"run-{len(method)}")
+
+
+def test_a_trial_whose_model_raises_is_lost_and_the_others_go_on(here, monkeypatch):
+    (here / "broken_of_mine.py").write_text(BROKEN)
+    kinds = ["linear", "broken_of_mine:full"]
+    proposing(monkeypatch, *({"model.kind": kinds[trial % 2]} for trial in range(6)))
+    config(SHORT + f"model.kind = {json.dumps(kinds)}\n")
+    run("config.toml")
+    result = said()
+    assert result["ended"] == "all rungs were done"
+    lost = {one["trial"]: one for one in result["trials"] if one["lost"]}
+    assert sorted(lost) == [1, 3, 5]
+    for one in lost.values():
+        assert one["lost"] == "it raised RuntimeError: out of memory, say"
+        assert steps_of(one) == 1  # it was charged before its data were touched
+    assert result["winner"]["settings"] == {"model.kind": "linear"}
+    assert sum(sum(one["charged"].values()) for one in result["trials"]) == len(journal()[1])
+
+
+@pytest.mark.parametrize("place", ["steps", "scores"])
+def test_what_the_ledger_raises_is_no_trials_fault(monkeypatch, place):
+    """The search ends there, blames nobody and goes on when it is resumed."""
+    from dosimeter.ledger import Budget, ConnectionLost
+
+    spend, kind = Budget.spend, dm.Gaussian if place == "scores" else dm.SampledGaussian
+
+    def away(self, cost, count=1, **options):
+        if isinstance(cost, kind):
+            raise ConnectionLost("the server went away", True)
+        return spend(self, cost, count, **options)
+
+    config(SHORT.replace("6", "3") + "training.momentum = [0.0, 0.5]\n")
+    with monkeypatch.context() as broken:
+        broken.setattr(Budget, "spend", away)
+        assert "the server went away" in run("config.toml", code=6).stderr
+    run("config.toml", "--resume")
+    assert said()["ended"] == "all rungs were done"
+    assert not any(one["lost"] for one in said()["trials"])

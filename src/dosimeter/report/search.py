@@ -132,7 +132,10 @@ def _lost(result: Mapping[str, Any]) -> str:
     ]
     if not rows:
         return ""
-    words = "They could not win, and what they cost stays spent."
+    words = (
+        "They could not win, and what they cost stays spent. What a model said when it raised an "
+        "error was not released with noise: read it before you pass it on."
+    )
     return f'<h2>Lost</h2><p class="quiet">{words}</p>' + _table(["trial", "because"], rows)
 
 

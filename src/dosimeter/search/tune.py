@@ -248,10 +248,10 @@ def _best_of(
         network, trainer = workshop.begun(config, paid)
         try:
             trained(trainer, steps)
+            score = workshop.score(config, network, paid)
         except Lost as loss:
             return -math.inf, loss
-        history = trainer.history
-        return workshop.score(config, network, paid), (settings, network, history)
+        return score, (settings, network, trainer.history)
 
     score, best = best_of(
         trial,  # type: ignore[arg-type]  # a prepaid gate is what it gets

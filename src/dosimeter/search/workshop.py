@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.utils.data import TensorDataset
 from dosimeter.accounting import Gate
 from dosimeter.data import Labelled
 from dosimeter.decisions import StepSettings
+from dosimeter.errors import DosimeterError
 from dosimeter.rdp import SampledGaussian
 from dosimeter.runs.config import Config, ModelTable
 from dosimeter.runs.datasets import Records, load, set_aside
@@ -68,6 +70,21 @@ class Lost(Exception):
     """A trial came to nothing, in words; the search goes on without it."""
 
 
+@contextmanager
+def blamed() -> Iterator[None]:
+    """Takes what a model raises for the trial's fault, but nothing of a gate, a file or a server.
+
+    Raises:
+        Lost: The model raised; an interruption is nobody's fault and passes.
+    """
+    try:
+        yield
+    except (DosimeterError, OSError, Lost):
+        raise
+    except Exception as error:  # whatever someone's own layers may raise
+        raise Lost(f"it raised {type(error).__name__}: {error}") from error
+
+
 class Workshop:
     """Trains and scores trials of one search; each begins with weights of its own."""
 
@@ -110,13 +127,19 @@ class Workshop:
         return network, Trainer(engine, public=shown, following=following)
 
     def score(self, config: Config, network: Network, gate: Gate) -> float:
-        """The share of the scored records that a network gets right, as released."""
+        """The share of the scored records that a network gets right, as released.
+
+        Raises:
+            BudgetExceeded: The gate refused the score; nothing was read.
+            Lost: The network raised.
+        """
         noise = self._plan.score_noise
         signal = (
             CorrectCount(public=True) if noise is None else CorrectCount(noise_multiplier=noise)
         )
         data = self._data(config, network, self.parts.scored)
-        return signal.read(network.trained, data, gate=gate).value / len(data)
+        with blamed():
+            return signal.read(network.trained, data, gate=gate).value / len(data)
 
     @property
     def _records(self) -> int:
@@ -141,11 +164,13 @@ def trained(trainer: Trainer, steps: int, checkpoint: pathlib.Path | None = None
         checkpoint: Where to save after every epoch.
 
     Raises:
-        Lost: The parameters are no longer finite. They are released, so looking costs nothing.
+        Lost: The model raised, or its parameters are no longer finite. They are released, so
+            looking costs nothing.
     """
     engine: Any = trainer.engine
     while engine.steps < steps:
-        record = trainer.epoch()
+        with blamed():
+            record = trainer.epoch()
         _require_finite(engine)
         if record is not None and checkpoint is not None:
             trainer.save(checkpoint)
