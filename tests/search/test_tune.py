@@ -246,7 +246,7 @@ def test_killed_and_resumed_it_pays_again_only_for_what_was_lost(budget):
     # No trial takes 8 steps in one go but the last one, in its third epoch after 2 whole ones.
     killed(TRAP_STEP="8")
     before = journal(*where)[1]
-    assert sum("score" in entry.purpose for entry in before) == 12
+    assert sum("score" in entry.purpose for entry in before) == 13  # the last one is ahead
     assert not pathlib.Path("run/search.json").exists()
     assert "output.folder must be new" in run("config.toml", code=2).stderr
     run("config.toml", "--resume")
@@ -257,7 +257,7 @@ def test_killed_and_resumed_it_pays_again_only_for_what_was_lost(budget):
     winner = next(t for t in result["trials"] if t["trial"] == result["winner"]["trial"])
     # 27 steps are kept; what was killed had begun 2 steps of its epoch, and paid for them.
     assert steps_of(winner) == 27 + 2
-    assert len(after) - len(before) == 27 - (9 + 6) + 1  # the steps that were left, and a score
+    assert len(after) - len(before) == 27 - (9 + 6)  # the steps that were left
     assert sum(sum(t["charged"].values()) for t in result["trials"]) == len(after)
     assert "nothing is left to resume" in run("config.toml", "--resume").stderr
     assert journal(*where)[1] == after
@@ -501,3 +501,58 @@ def test_what_the_ledger_raises_is_no_trials_fault(monkeypatch, place):
     run("config.toml", "--resume")
     assert said()["ended"] == "all rungs were done"
     assert not any(one["lost"] for one in said()["trials"])
+
+
+def test_the_winner_is_scored_though_others_use_up_the_budget_in_its_last_rung(monkeypatch):
+    from dosimeter.search import halving
+
+    train = halving.trained
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        budget = ledger.create("people", epsilon=8.0, delta=1e-5)
+
+        def raced(trainer, target, path):
+            if target == 27:
+                train(trainer, 12, path)
+                for noise in (9.0, 40.0, 400.0):
+                    rest = dm.Gaussian(noise)
+                    budget.spend(rest, budget.affordable(rest))
+            return train(trainer, target, path)
+
+        monkeypatch.setattr(halving, "trained", raced)
+        config(budget=LEDGER)
+        told = run("config.toml").output
+        assert not budget.admits(dm.Gaussian(400.0))
+    winner = said()["winner"]
+    assert said()["ended"] == "the budget refused more"
+    assert winner["scored_at"] == winner["steps"] == 12
+    (about,) = [one for one in said()["trials"] if one["trial"] == winner["trial"]]
+    assert len(about["rungs"]) == 3
+    assert "not scored" not in told
+
+
+def test_a_score_of_an_earlier_model_is_said_to_be_one(monkeypatch):
+    """The last score is lost while it is read, and when it is to be paid again, others were first."""
+    from dosimeter.search.workshop import Workshop
+
+    score = Workshop.score
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        budget = ledger.create("people", epsilon=8.0, delta=1e-5)
+
+        def interrupted(self, asked, network, gate):
+            found = score(self, asked, network, gate)
+            done = [entry for entry in budget.history(1000) if "score" in entry.purpose]
+            if len(done) == 13:
+                raise KeyboardInterrupt
+            return found
+
+        config(budget=LEDGER)
+        with monkeypatch.context() as broken:
+            broken.setattr(Workshop, "score", interrupted)
+            run("config.toml", code=130)
+        for noise in (9.0, 40.0, 400.0):
+            budget.spend(dm.Gaussian(noise), budget.affordable(dm.Gaussian(noise)))
+    told = run("config.toml", "--resume").output
+    winner, words = said()["winner"], "cored after 9 steps; the published model has taken 27"
+    assert (winner["scored_at"], winner["steps"]) == (9, 27)
+    assert words in told
+    assert words in pathlib.Path("run/report.html").read_text()

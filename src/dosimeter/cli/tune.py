@@ -102,11 +102,14 @@ def _run(path: Path, *, resume: bool, processes: int, quiet: bool) -> dict[str, 
 
 
 def _print(result: dict[str, Any], page: Path) -> None:
+    from dosimeter.report.search import unscored
     from dosimeter.rounding import at_most, exact, shortened
 
     winner = result["winner"]
     chosen = ", ".join(f"{key} {_said(value)}" for key, value in winner["settings"].items())
-    typer.echo(f"winner: {chosen}; {winner['score']:.1%} of the scored records right")
+    earlier = unscored(winner)
+    when = "" if earlier is None else f", {earlier}"
+    typer.echo(f"winner: {chosen}; {winner['score']:.1%} of the scored records right{when}")
     spent = f"epsilon {at_most(result['epsilon'])} of {exact(result['limit'])}"
     typer.echo(f"the whole search: {spent}; ended because {result['ended']}")
     for one in result.get("trials", []):

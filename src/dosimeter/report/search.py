@@ -49,11 +49,21 @@ def page(result: Mapping[str, Any]) -> str:
 def _winner(result: Mapping[str, Any]) -> str:
     winner = result["winner"]
     lines = "".join(f"<li>{_safe(key)} = {_said(v)}</li>" for key, v in winner["settings"].items())
+    earlier = unscored(winner)
+    when = "" if earlier is None else f"<p>{earlier[0].upper()}{earlier[1:]}.</p>"
     return (
         f'<article class="card"><h3>Winner</h3><p class="big">{100 * winner["score"]:.1f} %'
-        f"<small>of the scored records right, {_noise(result)}</small></p><ul>{lines}</ul>"
+        f"<small>of the scored records right, {_noise(result)}</small></p>{when}<ul>{lines}</ul>"
         f'<p class="quiet">In {_safe(winner["folder"])}.</p></article>'
     )
+
+
+def unscored(winner: Mapping[str, Any]) -> str | None:
+    """What is to be said where a score is that of an earlier model than the published one."""
+    at, steps = winner.get("scored_at"), winner.get("steps")
+    if at is None or at == steps:
+        return None
+    return f"scored after {at:,} steps; the published model has taken {steps:,} and was not scored"
 
 
 def _noise(result: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import pathlib
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,7 @@ from dosimeter.search.workshop import Lost, Workshop, trained
 if TYPE_CHECKING:
     from dosimeter.ledger import Budget
 
-_NAME, _ENDED, _SKIPPED, _LOST = "search", "ended", "skipped", "lost "
+_NAME, _ENDED, _SKIPPED, _LOST, _PAID = "search", "ended", "skipped", "lost ", "paid "
 _PATIENCE = 0.2
 _MOST_SKIPPED = 200
 _REFUSED = "the budget refused more"
@@ -77,6 +76,12 @@ class Halving:
         found = self.study.user_attrs.items()
         keys = ((key.split(), value) for key, value in found if key.startswith("score "))
         return {(int(number), int(rung)): value for (_, number, rung), value in keys}
+
+    def scored_at(self, number: int) -> int | None:
+        """After how many steps a trial was scored last; None where an earlier release did it."""
+        rungs = [rung for one, rung in self.scores() if one == number]
+        found = self.study.user_attrs.get(f"steps {number} {max(rungs, default=0)}")
+        return None if found is None else int(found)
 
     def settings(self) -> dict[int, dict[str, Value]]:
         """The settings of every trial that was not skipped."""
@@ -202,8 +207,13 @@ class Halving:
         return lock
 
     def _run(self, unit: Unit) -> None:
-        """Trains a trial to the end of a rung, pays for its score, and writes that down."""
+        """Pays for a trial's score, trains it to the end of a rung, and writes its score down."""
         config = self._workshop.settled(unit.settings)
+        try:
+            score = self._paid(unit)
+        except BudgetExceeded:
+            self.study.set_user_attr(_ENDED, _REFUSED)
+            return
         path, cost = self._checkpoint(unit.number), self._workshop.cost(config)
         target = self.target(config, unit.rung)
         ledger = Noted(self._budget, f"search {self.plan.id}, trial {unit.number}")
@@ -215,15 +225,33 @@ class Halving:
             gate = Allowance(ledger, min(share, Fraction(1)), measure=self._measure)
         network, trainer = self._workshop.begun(config, gate)
         trainer.resume(path, spends_kept=True)
-        if trained(trainer, target, path) < target:
+        steps = trained(trainer, target, path)
+        if steps < target:
             self.study.set_user_attr(_ENDED, _REFUSED)
-        with suppress(BudgetExceeded):
-            paid = Noted(self._budget, f"search {self.plan.id}, score of trial {unit.number}")
-            score = self._workshop.score(config, network, paid)
-            self.study.set_user_attr(f"score {unit.number} {unit.rung}", score)
-            self.study.tell(unit.number, score, skip_if_finished=True)
-            return
-        self.study.set_user_attr(_ENDED, _REFUSED)
+        self.study.set_user_attr(f"{_PAID}{unit.number} {unit.rung}", None)  # it is used up
+        value = self._workshop.score(config, network, score)
+        self.study.set_user_attr(f"steps {unit.number} {unit.rung}", steps)
+        self.study.set_user_attr(f"score {unit.number} {unit.rung}", value)
+        self.study.tell(unit.number, value, skip_if_finished=True)
+
+    def _paid(self, unit: Unit) -> Prepaid:
+        """A gate for one score, charged before the steps that lead to it, so that it is there.
+
+        Raises:
+            BudgetExceeded: The budget refused it; nothing was trained.
+            StateError: The ledger does not know of the one that was paid before a kill.
+        """
+        if self.plan.score is None:
+            return Prepaid({})
+        key = f"{_PAID}{unit.number} {unit.rung}"
+        ledger = Noted(self._budget, f"search {self.plan.id}, score of trial {unit.number}")
+        position = self.study.user_attrs.get(key)
+        if position is None:
+            ledger.spend(self.plan.score)
+            self.study.set_user_attr(key, ledger.state())
+        elif not ledger.holds(position):
+            raise _forgotten(self._folder / "study.log")
+        return Prepaid({self.plan.score: 1})
 
     def _lose(self, number: int, why: str) -> None:
         """Writes down that a trial came to nothing; to Optuna it is worse than any score."""
@@ -285,8 +313,12 @@ def _kept(path: pathlib.Path, ledger: Noted) -> int:
         return 0
     engine = _state(path)["engine"]
     if not ledger.holds(engine["gate"]):
-        raise StateError(
-            f"budget must be the one that {path} was paid from, got one whose journal does not "
-            "hold the entry that the checkpoint names; put back the ledger as it was last"
-        )
+        raise _forgotten(path)
     return int(engine["steps"])
+
+
+def _forgotten(path: pathlib.Path) -> StateError:
+    return StateError(
+        f"budget must be the one that {path} was paid from, got one whose journal does not "
+        "hold the entry that it names; put back the ledger as it was last"
+    )

@@ -199,7 +199,13 @@ def _halving(
     settings = halving.settings()[number]
     history.ended = halving.ended or "it had won"
     about = tried(halving, plan, budget)
-    winner = {"trial": number, "settings": settings, "score": about[number]["rungs"][-1]["score"]}
+    winner = {
+        "trial": number,
+        "settings": settings,
+        "score": about[number]["rungs"][-1]["score"],
+        "scored_at": halving.scored_at(number),
+        "steps": history.steps,
+    }
     _write_winner(search, plan, workshop, budget, folder, settings, network, history)
     result = outcome(search, plan, workshop, budget, winner, halving.ended or "all rungs were done")
     return {**result, "trials": [*about.values()], "skipped": halving.skipped()}
