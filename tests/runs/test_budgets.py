@@ -160,6 +160,12 @@ def test_epochs_that_no_noise_fits_are_said_to():
         _ = Needs(asked, records=120).noise
 
 
+def test_a_budget_too_small_for_any_noise_says_what_it_takes():
+    asked = config(budget={"epsilon": 0.001}, training={"noise_multiplier": None})
+    with pytest.raises(ValueError, match=r"budget\.epsilon must leave more signal .* It takes eps"):
+        _ = Needs(asked, records=120).noise
+
+
 def test_a_batch_larger_than_the_data_is_refused():
     with pytest.raises(ValueError, match=r"training\.batch_size must be at most the 30 private"):
         Needs(config(), records=30)

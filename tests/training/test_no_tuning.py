@@ -107,6 +107,22 @@ def test_a_budget_too_small_for_anything_says_what_it_would_take(points, classif
     assert history.epsilon <= 1.2 * needed
 
 
+@pytest.mark.parametrize("epsilon", [1e-6, 0.0005, 0.002])
+def test_so_does_one_that_no_noise_is_enough_for(points, classifier, epsilon):
+    """A thousand records: noise of 10,000 is what all of them could add together."""
+    with pytest.raises(ValueError, match="more signal than noise for 1000 records") as refused:
+        fit(classifier(), points(count=1000), epsilon=epsilon, delta=1e-6, progress=False)
+    assert 0.002 < float(str(refused.value).split("It takes epsilon ")[1].split(",")[0]) < 1
+
+
+def test_and_one_whose_steps_no_noise_pays_for_though_records_would_do():
+    steps = dict.fromkeys(["epsilon", "delta"], 1e-6) | {"steps": 10**9}
+    with pytest.raises(ValueError, match=r"epsilon must pay for 1000000000 steps with") as refused:
+        dm.noise_for(**steps)
+    needed = float(str(refused.value).split("It takes epsilon ")[1].split(",")[0])
+    assert dm.Filter(needed, 1e-6).admits(dm.Gaussian(1e4), 10**9)
+
+
 class Dead(nn.Module):
     """No gradient reaches its weights."""
 

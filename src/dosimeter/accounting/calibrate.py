@@ -131,17 +131,23 @@ def calibrated(
         ValueError: No noise is enough for a filter without a menu.
     """
 
-    def enough(noise: float) -> bool:
-        gate = Filter(epsilon, delta)
+    def enough(noise: float, limit: float) -> bool:
+        gate = Filter(limit, delta)
         for cost, count in planned(noise):
             if not gate.admits(cost, count):
                 return False
             gate.spend(cost, count)
         return True
 
-    plain = least(enough)
+    plain = least(lambda noise: enough(noise, epsilon))
     if plain is None:
-        raise ValueError(f"epsilon must pay for the plan with some noise, got {epsilon!r}")
+        needed = least(lambda limit: enough(MOST, limit))
+        way = "more epsilon" if needed is None else f"epsilon {needed}"
+        steps = sum(count for _, count in planned(MOST))
+        raise ValueError(
+            f"epsilon must pay for {steps} steps with a noise of at most {MOST:g}, got "
+            f"{epsilon!r}. It takes {way}, or fewer steps"
+        )
     if menu is not None:
         try:
             return menu_noise(epsilon, delta, menu=menu, planned=planned, near=plain / 1.1)

@@ -6,7 +6,7 @@ the history that they leave. A trainer on any library implements `Controls` and 
 """
 
 from dosimeter.decisions.adapt import AdaptBatch, AdaptNoise, LowerNoise
-from dosimeter.decisions.choices import Horizon, RootBatch, require_useful
+from dosimeter.decisions.choices import Horizon, RootBatch, lasting, require_useful
 from dosimeter.decisions.controls import Controls, Rehearsal
 from dosimeter.decisions.history import Epoch, History
 from dosimeter.decisions.menus import costs_of, filter_for
@@ -38,5 +38,6 @@ __all__ = [
     "Ticket",
     "costs_of",
     "filter_for",
+    "lasting",
     "require_useful",
 ]

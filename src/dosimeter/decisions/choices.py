@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choices: batch size and horizon where none is given, and a budget that is too small for any.
+"""Choices: batch size, horizon and noise where none is given, and a budget too small for any.
 
 All of them follow from public numbers: how many records there are, and the budget.
 """
@@ -7,11 +7,12 @@ All of them follow from public numbers: how many records there are, and the budg
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dosimeter import arguments
 from dosimeter.accounting import Filter
-from dosimeter.accounting.calibrate import least
+from dosimeter.accounting.calibrate import MOST, Declared, Planned, calibrated, least
 from dosimeter.decisions.settings import StepSettings
 from dosimeter.rounding import exact
 
@@ -56,6 +57,41 @@ class Horizon:
         return -(-self.steps // steps_per_epoch)
 
 
+def lasting(
+    epsilon: float,
+    delta: float,
+    *,
+    settings: Callable[[float], StepSettings],
+    steps: int,
+    menu: Declared | None,
+    planned: Planned,
+    note: Callable[[Exception], None],
+) -> tuple[float, Filter]:
+    """The least noise with which a budget lasts for all steps, and the filter that pays for them.
+
+    Args:
+        epsilon: The budget.
+        delta: The budget.
+        settings: Those of a step, at some noise.
+        steps: How many there are.
+        menu: As `calibrated` has it.
+        planned: As `calibrated` has it.
+        note: As `calibrated` has it.
+
+    Raises:
+        ValueError: That noise would leave nothing to learn from, or no noise is enough; it says
+            what it would take.
+    """
+    try:
+        noise, gate = calibrated(epsilon, delta, menu=menu, planned=planned, note=note)
+    except ValueError:
+        # No run has more noise. If this leaves nothing to learn from, that is what to mend first.
+        require_useful(settings(MOST), steps, epsilon, delta)
+        raise
+    require_useful(settings(noise), steps, epsilon, delta)
+    return noise, gate
+
+
 def require_useful(settings: StepSettings, steps: int, epsilon: float, delta: float) -> None:
     """Raises if no model can be learned from what such a run releases.
 
@@ -76,8 +112,8 @@ def require_useful(settings: StepSettings, steps: int, epsilon: float, delta: fl
     way = "more epsilon" if needed is None else f"epsilon {exact(needed)}"
     raise ValueError(
         f"epsilon must leave more signal than noise for {settings.records} records, got "
-        f"{exact(epsilon)}, with which the noise of all {steps} steps is {share:.2g} times what "
-        f"all records could add together if they agreed. It takes {way}, or about "
+        f"{exact(epsilon)}, with which the noise of all {steps} steps is at least {share:.2g} "
+        f"times what all records could add together if they agreed. It takes {way}, or about "
         f"{math.ceil(share * settings.records)} records, for anything at all, and several times "
         "that to learn well."
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dosimeter.accounting import Filter, Gate, Odometer
-from dosimeter.accounting.calibrate import calibrated, least
+from dosimeter.accounting.calibrate import least
 from dosimeter.accounting.tally import largest
 from dosimeter.decisions import (
     AdaptBatch,
@@ -26,7 +26,7 @@ from dosimeter.decisions import (
     StopEarly,
     costs_of,
     filter_for,
-    require_useful,
+    lasting,
 )
 from dosimeter.decisions.menus import patiently, readings_due, without_menu
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
@@ -178,22 +178,15 @@ class Needs:
         epsilon, delta = self._limits
         self._require_readings(Filter(epsilon, delta))
         try:
-            noise, gate = calibrated(
+            noise, gate = lasting(
                 epsilon,
                 delta,
+                settings=lambda noise: StepSettings(noise, self.batch_size, self.records),
+                steps=self.steps,
                 menu=self.costs if self._menu else None,
                 planned=self._planned,
                 note=lambda error: self.notes.append(without_menu(error)),
             )
-        except ValueError as error:
-            raise ValueError(
-                f"budget.epsilon must pay for {self.steps} steps and the readings of the signal, "
-                f"got {exact(epsilon)}, which no noise fits into; take fewer epochs, or a signal "
-                "with more noise"
-            ) from error
-        try:
-            settings = StepSettings(noise, self.batch_size, self.records)
-            require_useful(settings, self.steps, epsilon, delta)
         except ValueError as error:
             raise ValueError(f"budget.{error}") from error
         return Priced(noise, gate)

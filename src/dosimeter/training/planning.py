@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from dosimeter.accounting import Filter, Gate
-from dosimeter.accounting.calibrate import calibrated
 from dosimeter.decisions import (
     Horizon,
     Policy,
@@ -25,7 +24,7 @@ from dosimeter.decisions import (
     StepSettings,
     costs_of,
     filter_for,
-    require_useful,
+    lasting,
 )
 from dosimeter.decisions.menus import readings_due, without_menu
 from dosimeter.rdp import Cost
@@ -107,15 +106,15 @@ class Plan:
         if noise is not None:
             given = noise
             return given, filter_for(epsilon, delta, lambda: self._costs(given), note=warnings.warn)
-        noise, gate = calibrated(
+        return lasting(
             epsilon,
             delta,
+            settings=self._settings,
+            steps=self.steps,
             menu=self._costs,
             planned=self._planned,
-            note=lambda error: warnings.warn(without_menu(error), stacklevel=4),
+            note=lambda error: warnings.warn(without_menu(error), stacklevel=5),
         )
-        require_useful(self._settings(noise), self.steps, epsilon, delta)
-        return noise, gate
 
     def _settings(self, noise: float) -> StepSettings:
         return settings_for(self.dataset, noise, self.batch_size, self.records)
