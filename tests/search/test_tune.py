@@ -531,7 +531,7 @@ def test_the_winner_is_scored_though_others_use_up_the_budget_in_its_last_rung(m
 
 
 def test_a_score_of_an_earlier_model_is_said_to_be_one(monkeypatch):
-    """The last score is lost while it is read, and when it is to be paid again, others were first."""
+    """The last score is lost while it is read; nothing is left to pay for it again."""
     from dosimeter.search.workshop import Workshop
 
     score = Workshop.score
