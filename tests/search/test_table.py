@@ -1,12 +1,13 @@
 """A config with a table [search] is read strictly: wrong keys are named with their line."""
 
+import dataclasses
 import math
 
 import pytest
 
 from configs import write_config
 from dosimeter.runs import read_config
-from dosimeter.search.table import read_search
+from dosimeter.search.table import SearchTable, read_search
 
 SPACE = """
 [search]
@@ -113,3 +114,44 @@ def test_what_is_missing_is_told(config):
 def test_a_run_with_a_search_in_it_is_sent_to_tune(config):
     with pytest.raises(ValueError, match="dosimeter tune searches"):
         read_config(config())
+
+
+GIVEN = [
+    ("method", "'halving'", "halving"),
+    ("method", "'best_of'", "best_of"),
+    ("trials", "5", 5),
+    ("reduction", "2", 2),
+    ("sampler", "'random'", "random"),
+    ("sampler", "'tpe'", "tpe"),
+    ("eta", "1", 1.0),
+    ("holdout", "0.3", 0.3),
+    ("score_share", "0.2", 0.2),
+    ("public", "true", True),
+]
+
+
+def table(key, value):
+    method = "method = 'best_of'\n" if key == "eta" else ""
+    return f"[search]\n{method}{key} = {value}\n[search.space]\ntraining.momentum = [0.5]\n"
+
+
+@pytest.mark.parametrize(("key", "value", "read"), GIVEN)
+def test_every_key_of_the_table_is_read(config, key, value, read):
+    found = getattr(read_search(config(table(key, value), data={"public_share": 0.2})).table, key)
+    assert found == read
+    assert type(found) is type(read)
+
+
+def test_no_key_of_the_table_is_left_out_of_these_tests():
+    assert {key for key, _, _ in GIVEN} == {one.name for one in dataclasses.fields(SearchTable)}
+
+
+@pytest.mark.parametrize("key", sorted({key for key, _, _ in GIVEN}))
+def test_no_key_of_the_table_takes_a_table(config, key):
+    with pytest.raises(ValueError, match=rf"config\.toml.*search\.{key} must be .*, got \{{\}}"):
+        read_search(config(table(key, "{}")))
+
+
+def test_a_sampler_that_there_is_not_is_told(config):
+    with pytest.raises(ValueError, match=r"search\.sampler must be one of tpe, random, got 'tep'"):
+        read_search(config(table("sampler", "'tep'")))

@@ -83,7 +83,7 @@ def config_from(values: Mapping[str, Any]) -> Config:
     require_known("", values, tables)
     made: dict[str, Any] = {}
     for name, hint in typing.get_type_hints(Config).items():
-        kind = next(k for k in (typing.get_args(hint) or (hint,)) if k is not type(None))
+        (kind,) = kinds_of(hint)
         if name in values:
             if not isinstance(values[name], dict):
                 raise ValueError(f"{name} must be a table, got {values[name]!r}; write [{name}]")
@@ -141,8 +141,7 @@ def require_known(prefix: str, values: Iterable[str], known: Iterable[str]) -> N
 
 def _value(key: str, hint: Any, value: Any) -> Any:
     """The value as its type wants it."""
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    kinds = kinds_of(hint)
     if typing.get_origin(kinds[0]) is Literal:
         return _choice(key, typing.get_args(kinds[0]), value)
     for kind in kinds:
@@ -150,6 +149,14 @@ def _value(key: str, hint: Any, value: Any) -> Any:
             return float(value) if kind is float else value
     words = " or ".join(_in_words(kind) for kind in kinds)
     raise ValueError(f"{key} must be {words}, got {value!r}")
+
+
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """The types of which a value may be, without None, which no config can say."""
+    # Until Python 3.14 `Literal[...] | None` is of another class than `int | None`.
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    kinds = typing.get_args(hint) if union else (hint,)
+    return tuple(kind for kind in kinds if kind is not type(None))
 
 
 def _choice(key: str, choices: tuple[str, ...], value: Any) -> str:

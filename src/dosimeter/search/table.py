@@ -8,7 +8,6 @@ import dataclasses
 import math
 import pathlib
 import random
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,14 @@ from typing import Any, Literal
 
 from dosimeter import arguments
 from dosimeter.runs.config import Config, ModelTable, TrainingTable
-from dosimeter.runs.reader import blaming, config_from, read_toml, require_known, table_from
+from dosimeter.runs.reader import (
+    blaming,
+    config_from,
+    kinds_of,
+    read_toml,
+    require_known,
+    table_from,
+)
 
 _RANGE = ("low", "high", "log")
 _TABLES = {"model": ModelTable, "training": TrainingTable}
@@ -188,7 +194,7 @@ def _axis(key: str, value: Any) -> Axis:
     if key in _FIXED:
         raise ValueError(f"{where} must be left out: {_FIXED[key]}")
     hint = typing.get_type_hints(_TABLES[table])[name]
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kinds = kinds_of(hint)
     if isinstance(value, list):
         if not value or not all(isinstance(one, bool | int | float | str) for one in value):
             raise ValueError(f"{where} must list one or more values, got {value!r}")
