@@ -39,6 +39,11 @@ def share_words(share: float) -> str:
     return "100 %" if share >= 1 else f"{min(tenths, 999) / 10:g} %"
 
 
+def score_words(score: float) -> str:
+    """A noisy share in percent; where noise carried it past none or all, none or all."""
+    return f"{100 * min(1.0, max(0.0, score)):.1f} %"
+
+
 def in_six_digits(value: float, *, up: bool) -> str:
     """A number of a cost for people: as it is, or rounded to six digits against whoever spends.
 

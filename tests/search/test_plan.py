@@ -43,7 +43,7 @@ def test_halving_with_warm_starts_costs_three_full_runs():
 def test_the_noise_that_is_found_pays_for_all_of_it_and_hardly_more(search, menu):
     """The whole plan is spent, step by step; a tenth more steps do not fit."""
     asked = search(budget={"menu": menu, "epsilon": 4.0})
-    planner = Planner(asked, 100, None, pytest.fail)
+    planner = Planner(asked, 100, None, pytest.fail, scored=100)
     plan, gate = planner.plan()
     assert plan.score is not None
     for _ in range(sum(plan.counts)):
@@ -55,7 +55,11 @@ def test_the_noise_that_is_found_pays_for_all_of_it_and_hardly_more(search, menu
 
 def test_scores_keep_to_their_share(search):
     plan, _ = Planner(
-        search("trials = 9\nscore_share = 0.2", budget={"menu": False}), 100, None, pytest.fail
+        search("trials = 9\nscore_share = 0.2", budget={"menu": False}),
+        100,
+        None,
+        pytest.fail,
+        scored=100,
     ).plan()
     whole = dm.Filter(epsilon=4.0, delta=1e-5)
     assert sum(plan.counts) / whole.affordable(plan.score) == pytest.approx(0.2, rel=0.15)
@@ -64,8 +68,8 @@ def test_scores_keep_to_their_share(search):
 
 def test_a_selection_fits_once(search):
     asked = search("method = 'best_of'\ntrials = 8")
-    plan, gate = Planner(asked, 100, None, pytest.fail).plan()
-    planner = Planner(asked, 100, None, pytest.fail)
+    plan, gate = Planner(asked, 100, None, pytest.fail, scored=100).plan()
+    planner = Planner(asked, 100, None, pytest.fail, scored=100)
     ((cost, count),) = planner._planned(plan.noise)
     gate.spend(cost, count)
     assert 3.9 < gate.epsilon <= 4.0
@@ -75,14 +79,14 @@ def test_a_selection_fits_once(search):
 def test_a_budget_that_is_too_small_says_what_it_would_take(search):
     asked = search(budget={"epsilon": 0.5, "menu": False}, training={"noise_multiplier": 1.0})
     with pytest.raises(ValueError, match="must pay for all trials together") as told:
-        Planner(asked, 100, None, pytest.fail).plan()
+        Planner(asked, 100, None, pytest.fail, scored=1000).plan()
     noise, epsilon = map(
         float, re.findall(r"(?:multiplier|epsilon) ([\d.]+)", str(told.value))[-2:]
     )
     wider = search(budget={"epsilon": epsilon, "menu": False}, training={"noise_multiplier": 1.0})
-    Planner(wider, 100, None, pytest.fail).plan()
+    Planner(wider, 100, None, pytest.fail, scored=1000).plan()
     noisier = search(budget={"epsilon": 0.5, "menu": False}, training={"noise_multiplier": noise})
-    Planner(noisier, 100, None, pytest.fail).plan()
+    Planner(noisier, 100, None, pytest.fail, scored=1000).plan()
 
 
 def test_a_ledgers_budget_pays_from_what_is_left(search, tmp_path):
@@ -91,7 +95,7 @@ def test_a_ledgers_budget_pays_from_what_is_left(search, tmp_path):
     asked = search(budget=named, training={"noise_multiplier": 4.0})
     with Ledger.open(url) as ledger:
         budget = ledger.create("people", epsilon=8.0, delta=1e-5)
-        planner = Planner(asked, 100, budget, pytest.fail)
+        planner = Planner(asked, 100, budget, pytest.fail, scored=100)
         planner.plan()
         budget.spend(planner.step(4.0), budget.affordable(planner.step(4.0)) - 5)
         with pytest.raises(ValueError, match=r"budget\.name must pay for all trials together"):
@@ -100,7 +104,7 @@ def test_a_ledgers_budget_pays_from_what_is_left(search, tmp_path):
 
 def test_a_batch_larger_than_the_data_is_told(search):
     with pytest.raises(ValueError, match=r"training\.batch_size must be at most the 30 records"):
-        Planner(search(), 30, None, pytest.fail)
+        Planner(search(), 30, None, pytest.fail, scored=100)
 
 
 def test_plans_are_kept_as_they_were(tmp_path):
@@ -110,3 +114,30 @@ def test_plans_are_kept_as_they_were(tmp_path):
     (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(ValueError, match="must be as the search wrote it"):
         Plan.read(tmp_path / "plan.json")
+
+
+USELESS = [
+    ("trials = 3", 0.05, 20, "scores on 20 records"),
+    ("trials = 3", 0.0005, 100, "scores on 100 records"),
+    ("public = true\ntrials = 3", 0.001, 100, "in 27 steps of 40 records"),
+    ("method = 'best_of'\ntrials = 3\nscore_share = 0.9", 0.002, 10**6, "a selection, 27 steps"),
+    ("method = 'best_of'\ntrials = 3", 0.05, 20, "1 scores on 20 records"),
+]
+
+
+@pytest.mark.parametrize(("lines", "epsilon", "scored", "words"), USELESS)
+def test_a_budget_whose_search_would_be_noise_says_what_it_would_take(
+    search, lines, epsilon, scored, words
+):
+    def plan(limit):
+        data = {"public_share": 0.2} if "public" in lines else {}
+        asked = search(lines, budget={"epsilon": limit, "menu": False}, data=data)
+        return Planner(asked, 100, None, pytest.fail, scored=scored).plan()[0]
+
+    with pytest.raises(ValueError, match=r"budget\.epsilon must .*" + words) as told:
+        plan(epsilon)
+    (enough,) = re.findall(r"(?:takes|from) epsilon ([\d.e-]+\d)", str(told.value))
+    made = plan(float(enough))
+    assert made.noise < 40 * 27**0.5
+    assert made.score_noise is None or made.score_noise / scored <= 0.501
+    assert float(enough) > 1.5 * epsilon

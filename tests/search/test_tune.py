@@ -189,11 +189,34 @@ def test_a_space_of_impossible_settings_ends_before_anything_is_spent():
 
 
 def test_a_budget_that_is_too_small_is_told_before_anything_is_made():
-    config(budget={"epsilon": 0.5, "menu": False})
+    config(training={"noise_multiplier": 0.5})
     told = run("config.toml", code=2).stderr
     assert "budget.epsilon must pay for all trials together" in told
     assert told.count("\n") <= 2
     assert not pathlib.Path("run").exists()
+
+
+def test_scores_that_would_be_noise_are_told_before_anything_is_made():
+    config(budget={"epsilon": 0.05, "menu": False}, training={"noise_multiplier": None})
+    told = run("config.toml", code=2).stderr
+    assert "budget.epsilon must leave more signal than noise in 13 scores" in told
+    assert "It takes epsilon " in told
+    assert not pathlib.Path("run").exists()
+
+
+@pytest.mark.parametrize(("score", "shown"), [(1.8516, "100.0 %"), (-0.3, "0.0 %")])
+def test_no_share_past_none_or_all_is_shown(monkeypatch, score, shown):
+    from dosimeter.search.workshop import Workshop
+
+    monkeypatch.setattr(Workshop, "score", lambda *_: score)
+    config(SHORT.replace("6", "3") + "training.momentum = [0.0, 0.5]\n")
+    told = run("config.toml").output
+    assert f"{shown} of the scored records right" in told
+    assert said()["winner"]["score"] == score
+    page = pathlib.Path("run/report.html").read_text()
+    assert f'<p class="big">{shown}<' in page
+    assert page.count(f"<td>{shown}</td>") == 4
+    assert f"{100 * score:.1f}" not in page
 
 
 @pytest.mark.slow

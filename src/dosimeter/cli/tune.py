@@ -103,13 +103,14 @@ def _run(path: Path, *, resume: bool, processes: int, quiet: bool) -> dict[str, 
 
 def _print(result: dict[str, Any], page: Path) -> None:
     from dosimeter.report.search import unscored
-    from dosimeter.rounding import at_most, exact, shortened
+    from dosimeter.rounding import at_most, exact, score_words, shortened
 
     winner = result["winner"]
     chosen = ", ".join(f"{key} {_said(value)}" for key, value in winner["settings"].items())
     earlier = unscored(winner)
     when = "" if earlier is None else f", {earlier}"
-    typer.echo(f"winner: {chosen}; {winner['score']:.1%} of the scored records right{when}")
+    score = score_words(winner["score"])
+    typer.echo(f"winner: {chosen}; {score} of the scored records right{when}")
     spent = f"epsilon {at_most(result['epsilon'])} of {exact(result['limit'])}"
     typer.echo(f"the whole search: {spent}; ended because {result['ended']}")
     for one in result.get("trials", []):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dosimeter.report.page import framed, put
-from dosimeter.rounding import at_most, exact, shortened
+from dosimeter.rounding import at_most, exact, score_words, shortened
 
 _SECRET = (
     "The number of trials was drawn at random and is secret, and nothing of the trials that did "
@@ -52,7 +52,7 @@ def _winner(result: Mapping[str, Any]) -> str:
     earlier = unscored(winner)
     when = "" if earlier is None else f"<p>{earlier[0].upper()}{earlier[1:]}.</p>"
     return (
-        f'<article class="card"><h3>Winner</h3><p class="big">{100 * winner["score"]:.1f} %'
+        f'<article class="card"><h3>Winner</h3><p class="big">{score_words(winner["score"])}'
         f"<small>of the scored records right, {_noise(result)}</small></p>{when}<ul>{lines}</ul>"
         f'<p class="quiet">In {_safe(winner["folder"])}.</p></article>'
     )
@@ -122,7 +122,7 @@ def _trials(result: Mapping[str, Any]) -> str:
 
 
 def _row(one: Mapping[str, Any], keys: Sequence[str], rungs: range) -> list[str]:
-    scores = {rung["rung"]: f"{100 * rung['score']:.1f} %" for rung in one["rungs"]}
+    scores = {rung["rung"]: score_words(rung["score"]) for rung in one["rungs"]}
     paid = ", ".join(f"{count:,} × {_safe(cost)}" for cost, count in one["charged"].items())
     alone = one["epsilon_alone"]
     return [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import pathlib
 import secrets
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from dosimeter.accounting import Filter
-from dosimeter.accounting.calibrate import calibrated, least
+from dosimeter.accounting.calibrate import MOST, calibrated, least
 from dosimeter.decisions import StepSettings, filter_for
 from dosimeter.decisions.menus import without_menu
 from dosimeter.errors import StateError
@@ -114,10 +115,17 @@ class Planner:
         records: How many records are trained on.
         budget: The budget, if it is one in a ledger.
         note: Told what someone should know.
+        scored: How many records are scored on.
     """
 
     def __init__(
-        self, search: Search, records: int, budget: Budget | None, note: Callable[[str], None]
+        self,
+        search: Search,
+        records: int,
+        budget: Budget | None,
+        note: Callable[[str], None],
+        *,
+        scored: int,
     ) -> None:
         training, table = search.config.training, search.table
         batch, epochs = batch_of(training), epochs_of(training)
@@ -127,7 +135,7 @@ class Planner:
                 f"{batch}"
             )
         self._search, self._budget, self._note = search, budget, note
-        self._batch, self._records = batch, records
+        self._batch, self._records, self._scored = batch, records, scored
         if budget is None:
             epsilon, delta = search.config.budget.epsilon, search.config.budget.delta
             assert epsilon is not None
@@ -148,28 +156,36 @@ class Planner:
         Raises:
             ValueError: The budget is too small; it is said what it would take.
         """
-        noise = self._search.config.training.noise_multiplier
-        if noise is not None:
-            gate = self._gate(noise)
-            if not self._fits(gate, noise):
-                raise self._too_small(noise)
-        elif self._search.table.method == "best_of":
+        given = self._search.config.training.noise_multiplier
+        if not self._scores_tell(self._epsilon):
+            raise self._useless(f"in {self._scores} scores on {self._scored} records")
+        if given is not None:
+            gate = self._gate(given)
+            if not self._fits(gate, given):
+                raise self._too_small(given)
+            return self._at(given), gate
+        noise, gate = self._least()
+        if not noise < self._bearable:
+            raise self._useless(f"in {self._steps[-1]} steps of {self._batch} records")
+        return self._at(noise), gate
+
+    def _least(self) -> tuple[float, Filter]:
+        """The least noise with which the budget pays for everything, and the filter that does."""
+        if self._search.table.method == "best_of":
             noise = least(lambda tried: self._fits(self._gate(tried), tried))
             if noise is None:
                 raise self._too_small(None)
-            gate = self._gate(noise)
-        else:
-            try:
-                noise, gate = calibrated(
-                    self._epsilon,
-                    self._delta,
-                    menu=self._costs if self._menu else None,
-                    planned=self._planned,
-                    note=lambda error: self._note(without_menu(error)),
-                )
-            except ValueError as error:
-                raise self._too_small(None) from error
-        return self._at(noise), gate
+            return noise, self._gate(noise)
+        try:
+            return calibrated(
+                self._epsilon,
+                self._delta,
+                menu=self._costs if self._menu else None,
+                planned=self._planned,
+                note=lambda error: self._note(without_menu(error)),
+            )
+        except ValueError as error:
+            raise self._too_small(None) from error
 
     def step(self, noise: float) -> SampledGaussian:
         """What a step of the config's own setting costs."""
@@ -187,19 +203,32 @@ class Planner:
         """A score with the least noise at which all of them keep to their share of a budget."""
         if self._search.table.public:
             return None
-        share = self._search.table.score_share or _SCORE_SHARE
-        whole = Filter(epsilon, self._delta)
-        noise = least(lambda tried: whole.affordable(Gaussian(tried)) * share >= self._scores)
-        if noise is None:
-            raise ValueError(
-                f"search.score_share must pay for {self._scores} scores, got {exact(share)}; no "
-                "noise makes them fit into the budget"
-            )
+        noise = least(lambda tried: self._scores_fit(epsilon, tried))
+        assert noise is not None  # or the scores would have told nothing
         return Gaussian(noise)
+
+    def _scores_fit(self, epsilon: float, noise: float) -> bool:
+        """Whether all scores keep to their share of a budget at some noise."""
+        share = self._search.table.score_share or _SCORE_SHARE
+        return Filter(epsilon, self._delta).affordable(Gaussian(noise)) * share >= self._scores
+
+    def _scores_tell(self, epsilon: float) -> bool:
+        """Whether scores say more than nothing: a half is off by a half at most, unlooked."""
+        most = min(MOST, self._scored / 2)
+        return self._search.table.public or self._scores_fit(epsilon, most)
+
+    @property
+    def _bearable(self) -> float:
+        """The noise from which on the winner's steps say nothing (`require_useful` has why)."""
+        return self._batch * math.sqrt(self._steps[-1])
 
     @property
     def _scores(self) -> int:
         return sum(self._counts)
+
+    @property
+    def _total_steps(self) -> int:
+        return Plan("", 1.0, None, self._counts, self._steps).total_steps
 
     @property
     def _menu(self) -> bool:
@@ -217,16 +246,20 @@ class Planner:
         if table.method == "best_of":
             mean, eta, step = float(table.trials), table.eta or 0.0, self.step(noise)
             return [(selection(step, self._steps[0], mean=mean, score=score, eta=eta), 1)]
-        planned: list[tuple[Cost, int]] = [(self.step(noise), self._at(noise).total_steps)]
+        planned: list[tuple[Cost, int]] = [(self.step(noise), self._total_steps)]
         return planned if score is None else [*planned, (score, self._scores)]
 
     def _gate(self, noise: float) -> Filter:
-        if self._search.table.method == "best_of":
-            return Filter(self._epsilon, self._delta, plan=self._planned(noise)[0])
-        if self._menu and self._budget is None:
+        if self._menu and self._budget is None and self._search.table.method != "best_of":
             costs = partial(self._costs, noise)
             return filter_for(self._epsilon, self._delta, costs, note=self._note)
-        return Filter(self._epsilon, self._delta)
+        return self._plain(self._epsilon, noise)
+
+    def _plain(self, epsilon: float, noise: float) -> Filter:
+        """A filter without a menu; that of a selection is planned for it."""
+        if self._search.table.method == "best_of":
+            return Filter(epsilon, self._delta, plan=self._planned(noise, epsilon)[0])
+        return Filter(epsilon, self._delta)
 
     def _fits(self, gate: Filter, noise: float, epsilon: float | None = None) -> bool:
         """Whether a filter, and what is left of a budget in a ledger, pay for all of it."""
@@ -238,20 +271,42 @@ class Planner:
             gate.spend(cost, count)
         return True
 
+    def _enough(self, epsilon: float, noise: float | None) -> bool:
+        """Whether an epsilon pays for everything, at some noise or at one that leaves a signal."""
+        if not self._scores_tell(epsilon):
+            return False
+        tried = min(MOST, 0.999 * self._bearable) if noise is None else noise
+        return self._fits(self._plain(epsilon, tried), tried, epsilon)
+
+    def _useless(self, where: str) -> ValueError:
+        noise = self._search.config.training.noise_multiplier
+        needed = least(lambda epsilon: self._enough(epsilon, noise))
+        way = "more epsilon" if needed is None else f"epsilon {exact(needed)}"
+        way += "" if noise is None else f", with noise_multiplier {exact(noise)},"
+        scores = "" if self._search.table.public else ", more records to score on (search.holdout)"
+        return ValueError(
+            f"{self._key} must leave more signal than noise {where}, got epsilon "
+            f"{exact(self._epsilon)}. It takes {way} for anything at all, and several times that "
+            f"to search well; or fewer trials{scores}"
+        )
+
     def _too_small(self, noise: float | None) -> ValueError:
         ways = []
         if noise is not None:
-            enough = least(lambda tried: self._fits(Filter(self._epsilon, self._delta), tried))
+            enough = least(lambda tried: self._fits(self._plain(self._epsilon, tried), tried))
             ways += [] if enough is None else [f"noise_multiplier {exact(enough)}"]
-        if noise is not None and self._budget is None:
-            wide = least(lambda tried: self._fits(Filter(tried, self._delta), noise, tried))
+        if self._budget is None:
+            wide = least(lambda tried: self._enough(tried, noise))
             ways += [] if wide is None else [f"epsilon {exact(wide)}"]
-        key = "budget.epsilon" if self._budget is None else "budget.name"
         of = "" if noise is None else f" of noise_multiplier {exact(noise)}"
-        steps = self._at(1.0).total_steps
+        steps = self._total_steps
         what = "a selection" if self._search.table.method == "best_of" else "all trials together"
         return ValueError(
-            f"{key} must pay for {what}, {steps} steps{of} and {self._scores} scores, got epsilon "
-            f"{exact(self._epsilon)}; "
+            f"{self._key} must pay for {what}, {steps} steps{of} and {self._scores} scores, got "
+            f"epsilon {exact(self._epsilon)}; "
             + (f"it fits from {' or '.join(ways)} on" if ways else "take fewer trials or epochs")
         )
+
+    @property
+    def _key(self) -> str:
+        return "budget.epsilon" if self._budget is None else "budget.name"

@@ -23,7 +23,7 @@ import torch
 from dosimeter.accounting import Filter
 from dosimeter.decisions import History
 from dosimeter.decisions.menus import patiently
-from dosimeter.rounding import exact
+from dosimeter.rounding import exact, score_words
 from dosimeter.runs.folder import RunFolder
 from dosimeter.runs.networks import Network
 from dosimeter.runs.purse import Noted, Purse, shared
@@ -116,7 +116,9 @@ def _priced(
         return Plan.read(folder / "plan.json"), None
     own = search.config.budget.kind == "filter"
     with patiently(note), nullcontext() if own else shared(search.config.budget) as budget:
-        planner = Planner(search, len(found.records.private), budget, note)
+        planner = Planner(
+            search, len(found.records.private), budget, note, scored=len(found.scored)
+        )
         plan, gate = planner.plan()
     _tell_plan(search, plan, found, note)
     return plan, gate
@@ -179,7 +181,7 @@ def _halving(
     def told() -> None:
         scores = halving.scores()
         best = max(scores.values(), default=None)
-        words = "" if best is None else f"best score {best:.1%}, "
+        words = "" if best is None else f"best score {score_words(best)}, "
         tell(f"{words}epsilon {budget.epsilon:.3f} of {exact(budget.limit)}", len(scores), of)
 
     told()
