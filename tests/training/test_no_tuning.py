@@ -36,10 +36,10 @@ def test_a_replay_gives_the_same_rates_and_the_same_epsilon(points, classifier, 
     again = History.load(tmp_path / "history.json")
     assert again == history
     noise, batch = history[0].noise_multiplier, history[0].batch_size
-    rule = AutoRate()
     values = sum(p.numel() for p in classifier().parameters())
-    rule.begin(steps=60, noise=noise * math.sqrt(values) / batch, bound=1.0)
-    assert again.replay_rates(rule) == [epoch.learning_rate for epoch in history]
+    began = {"steps": 60, "noise": noise * math.sqrt(values) / batch, "bound": 1.0}
+    assert again.began == pytest.approx(began)
+    assert again.replay_rates(AutoRate()) == [epoch.learning_rate for epoch in history]
     gate = dm.Filter(3, 1e-6, menu=[dm.SampledGaussian(batch / 200, noise)])
     again.replay([], gate)
     assert gate.epsilon == history.epsilon
@@ -78,6 +78,39 @@ def test_every_choice_can_be_replaced(points, classifier):
     fixed = fit(classifier(), points(), epsilon=8, delta=1e-6, epochs=1, learning_rate=0.1,
                 progress=False)  # fmt: skip
     assert fixed[0].learning_rate is None
+    with pytest.raises(ValueError, match="history must be of a run with a rule for its learning"):
+        fixed.replay_rates(AutoRate())
+
+
+class Falling:
+    """A rule of one's own: all that a `RateRule` must have, and no part of the library."""
+
+    momentum = 0.0
+
+    def __init__(self):
+        self.rate, self.told = math.nan, {}
+
+    def begin(self, **told):
+        self.told, self.rate = told, 1.0
+
+    def update(self, length):
+        self.rate *= 0.5 if length > 0 else 1.0
+
+    def state(self):
+        return {"rate": self.rate}
+
+    def restore(self, state):
+        self.rate = state["rate"]
+
+
+def test_a_rule_of_ones_own_sets_the_rate(points, classifier):
+    rule = Falling()
+    history = fit(classifier(), points(), epsilon=8, delta=1e-6, epochs=3, learning_rate=rule,
+                  batch_size=100, progress=False)  # fmt: skip
+    assert [epoch.learning_rate for epoch in history] == [0.25, 0.0625, 0.015625]
+    assert rule.told["steps"] == 6
+    assert rule.told["bound"] == 1.0
+    assert history.replay_rates(Falling()) == [0.25, 0.0625, 0.015625]
 
 
 @pytest.mark.parametrize(

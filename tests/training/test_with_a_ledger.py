@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
@@ -83,6 +84,7 @@ def test_the_journal_and_the_history_tell_the_same_run(points, classifier, tmp_p
     assert len({epoch.noise_multiplier for epoch in history}) > 1
     for before, after in zip(chosen, history.epochs[1:], strict=False):
         assert before == (after.noise_multiplier, after.batch_size, None)
-    rule, values = AutoRate(), sum(p.numel() for p in classifier().parameters())
-    rule.begin(steps=24, noise=4.0 * math.sqrt(values) / 50, bound=1.0)
-    assert history.replay_rates(rule) == [epoch.learning_rate for epoch in history]
+    values = sum(p.numel() for p in classifier().parameters())
+    began = {"steps": 24, "noise": 4.0 * math.sqrt(values) / 50, "bound": 1.0}
+    assert history.began == pytest.approx(began)
+    assert history.replay_rates(AutoRate()) == [epoch.learning_rate for epoch in history]

@@ -11,7 +11,7 @@ from dosimeter.decisions.controls import Controls, Rehearsal
 from dosimeter.decisions.history import Epoch, History
 from dosimeter.decisions.menus import costs_of, filter_for
 from dosimeter.decisions.policy import Policy
-from dosimeter.decisions.rates import AutoRate, Released
+from dosimeter.decisions.rates import AutoRate, RateRule, Released
 from dosimeter.decisions.readings import Reading
 from dosimeter.decisions.settings import Piece, StepSettings, Ticket
 from dosimeter.decisions.steering import Steering
@@ -28,6 +28,7 @@ __all__ = [
     "LowerNoise",
     "Piece",
     "Policy",
+    "RateRule",
     "Reading",
     "Rehearsal",
     "Released",

@@ -16,7 +16,7 @@ from dosimeter import arguments
 from dosimeter.accounting import Gate, Guarantee
 from dosimeter.decisions.controls import Rehearsal
 from dosimeter.decisions.policy import Policy
-from dosimeter.decisions.rates import AutoRate
+from dosimeter.decisions.rates import RateRule
 from dosimeter.decisions.readings import Reading
 from dosimeter.decisions.settings import StepSettings
 from dosimeter.errors import BudgetExceeded, StateError
@@ -71,6 +71,7 @@ class History:
         ended: Why the last one was the last.
         guarantee: What is guaranteed, in words.
         promise: The same as data; None where the gate had words alone, or the run goes on.
+        began: What the rule for the learning rate was told before the first step; None without one.
     """
 
     records: int
@@ -78,6 +79,7 @@ class History:
     ended: str = ""
     guarantee: str = ""
     promise: Guarantee | None = None
+    began: dict[str, float] | None = None
 
     def __iter__(self) -> Iterator[Epoch]:
         return iter(self.epochs)
@@ -176,10 +178,12 @@ class History:
                 raise ValueError(f"version {version!r}, not {_VERSION}")
             epochs = [_epoch(values) for values in fields.pop("epochs")]
             promise = fields.pop("promise", None)
+            began = fields.pop("began", None)  # a history of an earlier release has none
             return cls(
                 records=_whole(fields.pop("records")),
                 epochs=epochs,
                 promise=None if promise is None else Guarantee.from_plain(promise),
+                began=None if began is None else _numbers(began),
                 **{name: str(value) for name, value in fields.items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -208,12 +212,21 @@ class History:
             policy.begin(again)
         return [_repeat(again, epoch, policies) for epoch in self.epochs]
 
-    def replay_rates(self, rule: AutoRate) -> list[float]:
+    def replay_rates(self, rule: RateRule) -> list[float]:
         """What a rule makes of the learning rate, epoch by epoch, when it sees all this again.
 
         Args:
-            rule: A fresh one that has begun, made as it was for the run.
+            rule: A fresh one, made as it was for the run.
+
+        Raises:
+            ValueError: The run had no rule for its rate, or an earlier release wrote its history.
         """
+        if self.began is None:
+            raise ValueError(
+                "history must be of a run with a rule for its learning rate, got one that does not "
+                "say how that began"
+            )
+        rule.begin(**self.began)  # type: ignore[arg-type]
         found = []
         for epoch in self.epochs:
             for evidence in epoch.evidence:
@@ -280,6 +293,12 @@ def _share(value: Any) -> float | None:
     if share < 0:
         raise ValueError(f"a negative share, {share!r}")
     return share if share <= 1 else 1.0
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """What a rule for the learning rate is told at the beginning."""
+    steps, noise, bound = (values[name] for name in ("steps", "noise", "bound"))
+    return {"steps": _whole(steps), "noise": float(noise), "bound": float(bound)}
 
 
 def _whole(value: Any) -> int:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AutoRate: a learning rate from the horizon, the noise and the lengths of released gradients.
+"""A learning rate from the horizon, the noise and the lengths of released gradients.
 
-It sees what was released and nothing else, so it costs nothing; and it is deterministic, so a
-run's rates can be replayed from its history.
+`RateRule` is what any such rule is, `AutoRate` the one that is used if no other is given. It sees
+what was released and nothing else, so it costs nothing; and it is deterministic, so a run's rates
+can be replayed from its history.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from dosimeter import arguments
 from dosimeter.errors import StateError
@@ -39,6 +42,35 @@ class Released:
             return 0.0
         found = (self.product / unit + self.energy / spread) / math.sqrt(2)
         return found if math.isfinite(found) else 0.0
+
+
+@runtime_checkable
+class RateRule(Protocol):
+    """Sets the learning rate of every step from what the steps before it have released.
+
+    `begin` is called once, before the first step, `update` after each. The same calls must give the
+    same rates, so that those of a run can be replayed; `state` and `restore` are for checkpoints.
+    """
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+
+    @property
+    def momentum(self) -> float:
+        """Of the SGD whose rate it is."""
+
+    def begin(self, *, steps: int, noise: float, bound: float) -> None:
+        """Sets the first rate; `AutoRate.begin` says from what."""
+
+    def update(self, length: float) -> None:
+        """Takes the norm of one released gradient into account."""
+
+    def state(self) -> dict[str, float]:
+        """What it remembers."""
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Goes on from what `state` gave."""
 
 
 _KNOWN = 0.75
@@ -108,7 +140,7 @@ class AutoRate:
         """What it remembers."""
         return {"squares": self._squares, "seen": self._seen}
 
-    def restore(self, state: dict[str, float]) -> None:
+    def restore(self, state: Mapping[str, float]) -> None:
         """Goes on from what `state` gave, in a run that has begun alike.
 
         Raises:

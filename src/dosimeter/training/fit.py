@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from dosimeter import arguments
 from dosimeter.accounting import Gate
-from dosimeter.decisions import AutoRate, Epoch, History, Policy
+from dosimeter.decisions import AutoRate, Epoch, History, Policy, RateRule
 from dosimeter.decisions.menus import patiently
 from dosimeter.decisions.steering import listed
 from dosimeter.training.engine import PrivateEngine
@@ -54,7 +54,7 @@ def fit(
     batch_size: int | Rule | None = None,
     noise_multiplier: float | None = None,
     max_grad_norm: float | None = None,
-    learning_rate: float | AutoRate | Literal["auto"] = "auto",
+    learning_rate: float | RateRule | Literal["auto"] = "auto",
     optimizer: MakeOptimizer | None = None,
     loss_fn: nn.Module | None = None,
     policy: Policy | Sequence[Policy] = (),
@@ -161,12 +161,12 @@ def fit(
 
 
 def stepping(
-    learning_rate: float | AutoRate | Literal["auto"], optimizer: MakeOptimizer | None = None
-) -> tuple[MakeOptimizer, AutoRate | None]:
+    learning_rate: float | RateRule | Literal["auto"], optimizer: MakeOptimizer | None = None
+) -> tuple[MakeOptimizer, RateRule | None]:
     """What makes the optimizer, and the rule that sets its learning rate, if one does."""
     if learning_rate == "auto":
-        rule = AutoRate() if optimizer is None else None
-    elif isinstance(learning_rate, AutoRate):
+        rule: RateRule | None = AutoRate() if optimizer is None else None
+    elif isinstance(learning_rate, RateRule):
         rule = learning_rate
     else:
         if optimizer is not None:
@@ -192,7 +192,7 @@ def clipping_for(max_grad_norm: float | None, options: Mapping[str, Any]) -> dic
     return {"clipping": clipping, **options, "max_grad_norm": 1.0}
 
 
-def followers(engine: PrivateEngine, steps: int, rule: AutoRate | None) -> dict[str, Any]:
+def followers(engine: PrivateEngine, steps: int, rule: RateRule | None) -> dict[str, Any]:
     """What `Trainer` lets follow the steps: an average over their last twelfth, and the rule."""
     decay = max(0.0, 1 - 12 / steps)
     return {

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from dosimeter.decisions import AutoRate, Released
+from dosimeter.decisions import RateRule, Released
 from dosimeter.training.engine import PrivateEngine
 from dosimeter.training.optimizer import PrivateOptimizer
 
@@ -33,7 +33,7 @@ class Following:
         rate: Sets the learning rate; None leaves the optimizer's own.
     """
 
-    def __init__(self, engine: PrivateEngine, *, steps: int, rate: AutoRate | None = None) -> None:
+    def __init__(self, engine: PrivateEngine, *, steps: int, rate: RateRule | None = None) -> None:
         self._engine, self.rate = engine, rate
         self._optimizer: PrivateOptimizer = engine.made[1]
         self._parameters = [
@@ -43,11 +43,13 @@ class Following:
         self._mean: list[torch.Tensor] | None = None
         self._signal, self._seen = 0.0, 0
         self._evidence: list[float] = []
+        self.began: dict[str, float] | None = None
         if rate is not None:
             bound = self._optimizer.max_grad_norm * engine.batch_size
             bound /= self._optimizer.divisor(engine.batch_size)
             noise = self._deviation * math.sqrt(self._values) / bound
             rate.begin(steps=steps, noise=noise, bound=bound)
+            self.began = {"steps": steps, "noise": noise, "bound": bound}
             self._set()
         engine.after_step(self._update)
 
@@ -64,8 +66,9 @@ class Following:
             return None
         return (
             f"the gradients of {self._seen} steps could not be told from noise: they vanish in "
-            "this model, the clipping norm is far above them, or the budget is too small. Try a "
-            "smaller norm, or none, a smaller model, other inputs or a larger epsilon"
+            "this model, its outputs are not finite, the clipping norm is far above them, or the "
+            "budget is too small. Try a smaller norm, or none, a smaller model, other inputs or a "
+            "larger epsilon"
         )
 
     def taken(self) -> tuple[float, ...]:

@@ -76,6 +76,7 @@ class Trainer:
         self._signal, self._public = signal, public
         self._average, self._following = average, following
         self._steering = Steering(engine, policy)
+        self.history.began = None if following is None else following.began
         self._loss_fn = engine.private_loss(loss_fn or nn.CrossEntropyLoss())
         self._began = time.perf_counter()
         self._first = engine.steps, engine.noise_multiplier, engine.batch_size
