@@ -61,11 +61,13 @@ def runner(jobs: int) -> Runner:
 def one_task(config: Settings, base: Settings, run: Runner) -> Settings:
     """Every arm of a task at an epsilon, as far as it is finished."""
     every, first = config["seeds"], config["seeds"][:1]
-    found = alone(config, base, run)
+    found: Settings = {}
+    ours = {"arm": "ours", "rule": config["rule"]}
     readme = {"arm": "readme", "readme": config["readme"]}
-    kept = run({f"readme {_name(base)}": base | readme}, every)
-    if kept is not None:
-        found["readme"] = next(iter(kept.values()))
+    for settings in (ours, readme):
+        kept = run({f"{settings['arm']} {_name(base)}": base | settings}, every)
+        if kept is not None:
+            found[settings["arm"]] = next(iter(kept.values()))
     fixed = grid(config, base, "fixed")
     tried = run(fixed, first)
     if tried is not None:
@@ -74,7 +76,7 @@ def one_task(config: Settings, base: Settings, run: Runner) -> Settings:
         if finalists is not None:
             found["fixed"] = {"tried": tried, "finalists": finalists}
     if base["epsilon"] in config["searched_at"]:
-        searched = run(grid(config, base, "searched"), first)
+        searched = run(grid(config, base | {"search": config["search"]}, "searched"), first)
         if searched is not None:
             found |= {"searched": searched, "records": len(load(base["task"]).x)}
             found["score_noise"] = arms.score_noise(base["epsilon"], found["records"])
@@ -92,16 +94,17 @@ def main() -> None:
     config = tomllib.loads((FOLDER / "config.toml").read_text())
     run = runner(chosen.jobs)
     results: Settings = {}
-    for task in [chosen.task] if chosen.task else [*config["tasks"], "cifar"]:
+    for task in [chosen.task] if chosen.task else config["tasks"]:
+        results |= before(config, task)
         try:
             require(task)
         except Absent as error:
             print(f"skipped: {task}: {error}")
-            results |= before(config, task)
             continue
         for base in bases(config, task):
-            found = one_task(config, base, run) if task != "cifar" else alone(config, base, run)
-            results |= {_name(base): found} if found else {}
+            found = one_task(config, base, run)
+            if found:
+                results[_name(base)] = results.get(_name(base), {}) | found
     if not chosen.task:
         there = [
             name
@@ -112,25 +115,27 @@ def main() -> None:
 
 
 def before(config: Settings, task: str) -> Settings:
-    """The rows of a task that cannot be run here, as they were, with the commit that made them."""
+    """The rows of a task as they were, and the commit that made them, if its settings are the same.
+
+    What is run here takes their place, arm by arm.
+    """
     document = load_results(FOLDER)
-    if document["config"] != config:
+    if _settings(document["config"], task) != _settings(config, task):
         return {}
     rows = {name: document["results"].get(name) for name in map(_name, bases(config, task))}
     return {name: {"commit": document["commit"], **row} for name, row in rows.items() if row}
 
 
+def _settings(config: Settings, task: str) -> Settings:
+    """All that the runs of a task depend on."""
+    others = {name: value for name, value in config.items() if name not in ("tasks", "held_out")}
+    return others | {"task": config["tasks"].get(task)}
+
+
 def bases(config: Settings, task: str) -> list[Settings]:
     """A task at each of its epsilons."""
-    epsilons = [config["cifar"]["epsilon"]] if task == "cifar" else config["epsilons"]
-    return [{"task": task, "epsilon": each, "delta": config["delta"]} for each in epsilons]
-
-
-def alone(config: Settings, base: Settings, run: Runner) -> Settings:
-    """Ours and nothing else."""
-    ours = base | {"arm": "ours", "rule": config["rule"]}
-    kept = run({f"ours {_name(base)}": ours}, config["seeds"])
-    return {} if kept is None else {"ours": next(iter(kept.values()))}
+    delta = config["delta"]
+    return [{"task": task, "epsilon": each, "delta": delta} for each in config["epsilons"]]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 (a) readme: the settings of Opacus' README, for as many steps as fit into epsilon.
 (b) fixed: one of thirty settings, with the least noise by exact accounting. The best of them, found
     on the test records, is the yardstick that nobody may have.
-(c) searched: the same setting with the noise at which the best of about thirty is within epsilon.
+(c) searched: the same setting with the noise at which the best of about thirty, by `approximate`,
+    is within epsilon.
 (d) ours: `fit` with epsilon and delta.
 """
 
@@ -14,7 +15,6 @@ import functools
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
@@ -22,13 +22,13 @@ import dosimeter as dm
 from dosimeter.accounting.calibrate import least
 from dosimeter.accounting.priced.share import fits_menu
 from dosimeter.accounting.tally import largest
+from dosimeter.search import approximate, selection
 from dosimeter.training import fit
 from experiments.no_tuning import plain
 from experiments.no_tuning.tasks import load
 from experiments.seeds import Tell
 
 TRIALS = 30
-ORDERS = np.array([1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256])
 
 
 def run(settings: dict[str, Any], seed: int, tell: Tell) -> dict[str, Any]:
@@ -98,7 +98,14 @@ def _fixed(settings: dict[str, Any], seed: int) -> dict[str, Any]:
 @functools.cache
 def fitting(epsilon: float, delta: float, steps: int, rate: float) -> float:
     """The least noise for so many steps, by exact accounting."""
-    noise = least(lambda noise: fits_menu([(_step(rate, noise), steps)], epsilon, delta))
+    adaptive = least(lambda noise: dm.Filter(epsilon, delta).admits(_step(rate, noise), steps))
+    assert adaptive is not None
+    # A little below it: so little noise that no exact loss is known is never tried.
+    noise = least(
+        lambda noise: fits_menu([(_step(rate, noise), steps)], epsilon, delta),
+        near=adaptive / 1.1,
+        stride=1.1,
+    )
     assert noise is not None
     return noise
 
@@ -112,27 +119,23 @@ def score_noise(epsilon: float, records: int) -> float:
 def searching(epsilon: float, delta: float, size: str, records: int) -> float:
     """The noise of a trial, if the best of about thirty with their noisy scores is to fit.
 
-    The large trials are priced by `BestOf`; the others have so much noise that no order costs them
-    more, because one bound must hold for every setting.
+    By the exact losses of its trials, and all of delta is theirs. Trials of one size are priced as
+    if all were of it, which flatters the search: one bound would have to hold for every setting.
     """
-    batch, steps = plain.sizes("large", records)
-    spread = dm.Gaussian(score_noise(epsilon, records) * math.sqrt(steps))
+    batch, steps = plain.sizes(size, records)
+    score = dm.Gaussian(score_noise(epsilon, records))
 
     def admitted(noise: float) -> bool:
-        trial = dm.Together([_step(batch / records, noise), spread])
-        return dm.Filter(epsilon, delta).admits(dm.BestOf(trial, steps=steps, mean=TRIALS))
+        search = selection(_step(batch / records, noise), steps, mean=TRIALS, score=score)
+        try:
+            return approximate(search, delta).epsilon <= epsilon
+        except ValueError:  # with so little noise no delta is met
+            return False
 
-    noise = least(admitted)
+    alone = fitting(epsilon, delta, steps, batch / records)
+    noise = least(admitted, near=alone, stride=1.3)
     assert noise is not None
-    if size == "large":
-        return noise
-    bound = steps * _step(batch / records, noise).rdp(ORDERS)
-    batch, steps = plain.sizes(size, records)
-    other = least(
-        lambda noise: bool((steps * _step(batch / records, noise).rdp(ORDERS) <= bound).all())
-    )
-    assert other is not None
-    return other
+    return noise
 
 
 def _step(rate: float, noise: float) -> dm.Gaussian | dm.SampledGaussian:

@@ -74,7 +74,7 @@ def clipped_sums(weights: list[Tensor], x: Tensor, y: Tensor, bound: float) -> l
         error = (error @ weights[place]) * (1 - values[place // 2] ** 2)
         errors.insert(0, error)
     pairs = list(zip(values, errors, strict=False))
-    squares = sum((v.square().sum(1) + 1) * e.square().sum(1) for v, e in pairs)
+    squares = sum((_squares(v) + 1) * _squares(e) for v, e in pairs)
     assert isinstance(squares, Tensor)
     factors = (bound / squares.sqrt().clamp(min=bound)).unsqueeze(1)
     found = []
@@ -82,6 +82,11 @@ def clipped_sums(weights: list[Tensor], x: Tensor, y: Tensor, bound: float) -> l
         e = e * factors
         found += [e.T @ v, e.sum(0)]
     return found
+
+
+def _squares(rows: Tensor) -> Tensor:
+    """The squared length of each row, without a square of every number in memory."""
+    return torch.linalg.vector_norm(rows, dim=1).square()
 
 
 def accuracy(weights: list[Tensor], x: Tensor, y: Tensor) -> float:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments import cifar
-from experiments.adaptive_filter import features
+from experiments.from_scratch import features
 
 FASHION = pathlib.Path(os.environ.get("DOSIMETER_FASHION", "/usr/share/datasets/fashion-mnist"))
 """Where Debian's package dataset-fashion-mnist puts the images, unless told."""
@@ -259,7 +259,8 @@ def _cities() -> Task:
 
 
 def _cifar() -> Task:
-    settings = {"pool": 2, "groups": 9, "least_variance": 1e-6}
-    train, test = features.datasets(cifar.require(cifar.here()), settings)
-    (x, y), (test_x, test_y) = train.tensors, test.tensors
-    return Task(x, y, test_x, test_y, (x.shape[1], 10))
+    train, test = (
+        (torch.from_numpy(part["x"]).float().flatten(1), torch.from_numpy(part["y"]))
+        for part in features.datasets(cifar.require(cifar.here()))
+    )
+    return Task(*train, *test, layers=(train[0].shape[1], 10))
