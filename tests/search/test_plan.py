@@ -7,7 +7,9 @@ import pytest
 import dosimeter as dm
 from configs import write_config
 from dosimeter.ledger import Ledger
+from dosimeter.search import approximate
 from dosimeter.search.plan import Plan, Planner, rungs
+from dosimeter.search.selection import selection
 from dosimeter.search.table import read_search
 
 SPACE = "[search]\n{}\n[search.space]\ntraining.learning_rate = [0.1, 1.0]\n"
@@ -67,13 +69,23 @@ def test_scores_keep_to_their_share(search):
 
 
 def test_a_selection_fits_once(search):
+    """It is priced by its profile, which asks for less noise than its Rényi curve does."""
     asked = search("method = 'best_of'\ntrials = 8")
-    plan, gate = Planner(asked, 100, None, pytest.fail, scored=100).plan()
     planner = Planner(asked, 100, None, pytest.fail, scored=100)
-    ((cost, count),) = planner._planned(plan.noise)
-    gate.spend(cost, count)
+    plan, gate = planner.plan()
+    assert plan.delta is not None
+    assert gate.total_delta == 1e-5  # as it was asked for, and no more
+    chosen = selection(planner.step(plan.noise), plan.steps[0], mean=8, score=plan.score)
+    assert not dm.Filter(4.0, 1e-5, plan=(chosen, 1)).admits(chosen)
+    gate.spend(approximate(chosen, plan.delta))
     assert 3.9 < gate.epsilon <= 4.0
-    assert not gate.admits(cost)
+    assert not gate.admits(approximate(chosen, plan.delta))
+
+
+def test_a_selection_of_given_noise_that_fits_by_its_curve_may_be_paid_again(search):
+    asked = search("method = 'best_of'\ntrials = 8", training={"noise_multiplier": 8.0})
+    plan, gate = Planner(asked, 100, None, pytest.fail, scored=100).plan()
+    assert (plan.delta, gate.approx_delta) == (None, 0.0)
 
 
 def test_a_budget_that_is_too_small_says_what_it_would_take(search):

@@ -338,6 +338,21 @@ def test_a_selection_charges_once_and_shows_its_winner_alone(capfd, monkeypatch)
     assert capfd.readouterr().out == ""
 
 
+def test_a_selection_without_a_noise_is_charged_by_its_profile(monkeypatch):
+    from dosimeter.rdp import ApproxDp, BestOf
+
+    monkeypatch.setattr(BestOf, "trials", lambda self: 1)
+    config(BEST, training={"noise_multiplier": None})
+    run("config.toml")
+    result, (epsilon, spends) = said(), journal()
+    assert [type(entry.priced()) for entry in spends] == [ApproxDp]
+    assert spends[0].priced().epsilon <= epsilon == result["epsilon"] <= 8.0
+    assert result["delta"] == 1e-5
+    plan = json.loads(pathlib.Path("run/plan.json").read_text())
+    assert plan["delta"] == spends[0].priced().delta < 1e-5
+    assert "1e-05" in pathlib.Path("run/winner/guarantee.txt").read_text()
+
+
 @pytest.mark.slow
 def test_what_is_shown_of_a_selection_does_not_depend_on_how_many_ran(monkeypatch):
     """All but the winner itself is the same after one trial and after seven."""

@@ -26,6 +26,7 @@ from dosimeter.files import replaced
 from dosimeter.rdp import Cost, Gaussian, SampledGaussian
 from dosimeter.rounding import exact
 from dosimeter.runs.config import Config
+from dosimeter.search.profile import approximate
 from dosimeter.search.selection import selection
 from dosimeter.search.table import PRICED, Search, batch_of, epochs_of
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from dosimeter.ledger import Budget
 
 _REDUCTION, _SCORE_SHARE = 3, 0.1
+
+_KEPT = 1 / 128
+"""The share of delta that a filter keeps where the rest pays for a selection."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Plan:
         score_noise: The noise of a score; None where scores are public.
         counts: How many trials reach each rung.
         steps: How many steps the config's own setting has taken by the end of each.
+        delta: What pays for a selection as one (epsilon, delta); None for its Rényi curve.
     """
 
     id: str
@@ -52,6 +57,7 @@ class Plan:
     score_noise: float | None
     counts: list[int]
     steps: list[int]
+    delta: float | None = None
 
     @property
     def score(self) -> Gaussian | None:
@@ -136,6 +142,7 @@ class Planner:
             )
         self._search, self._budget, self._note = search, budget, note
         self._batch, self._records, self._scored = batch, records, scored
+        self._apart: float | None = None
         if budget is None:
             epsilon, delta = search.config.budget.epsilon, search.config.budget.delta
             assert epsilon is not None
@@ -159,11 +166,15 @@ class Planner:
         given = self._search.config.training.noise_multiplier
         if not self._scores_tell(self._epsilon):
             raise self._useless(f"in {self._scores} scores on {self._scored} records")
+        if given is not None and self._fits(self._gate(given), given):
+            return self._at(given), self._gate(given)
+        if self._search.table.method == "best_of" and self._budget is None:
+            # Its filter pays for one selection and little else, so its profile is the price.
+            self._apart = _apart(self._delta)
         if given is not None:
-            gate = self._gate(given)
-            if not self._fits(gate, given):
+            if self._apart is None or not self._fits(self._gate(given), given):
                 raise self._too_small(given)
-            return self._at(given), gate
+            return self._at(given), self._gate(given)
         noise, gate = self._least()
         if not noise < self._bearable:
             raise self._useless(f"in {self._steps[-1]} steps of {self._batch} records")
@@ -193,7 +204,7 @@ class Planner:
 
     def _at(self, noise: float) -> Plan:
         score = None if self._score is None else self._score.noise_multiplier
-        return Plan(secrets.token_hex(6), noise, score, self._counts, self._steps)
+        return Plan(secrets.token_hex(6), noise, score, self._counts, self._steps, self._apart)
 
     @cached_property
     def _score(self) -> Gaussian | None:
@@ -245,7 +256,8 @@ class Planner:
             score = self._score_of(epsilon)
         if table.method == "best_of":
             mean, eta, step = float(table.trials), table.eta or 0.0, self.step(noise)
-            return [(selection(step, self._steps[0], mean=mean, score=score, eta=eta), 1)]
+            chosen = selection(step, self._steps[0], mean=mean, score=score, eta=eta)
+            return [(chosen if self._apart is None else approximate(chosen, self._apart), 1)]
         planned: list[tuple[Cost, int]] = [(self.step(noise), self._total_steps)]
         return planned if score is None else [*planned, (score, self._scores)]
 
@@ -257,13 +269,19 @@ class Planner:
 
     def _plain(self, epsilon: float, noise: float) -> Filter:
         """A filter without a menu; that of a selection is planned for it."""
+        if self._apart is not None:
+            return Filter(epsilon, _KEPT * self._delta, approx_delta=self._apart)
         if self._search.table.method == "best_of":
             return Filter(epsilon, self._delta, plan=self._planned(noise, epsilon)[0])
         return Filter(epsilon, self._delta)
 
     def _fits(self, gate: Filter, noise: float, epsilon: float | None = None) -> bool:
         """Whether a filter, and what is left of a budget in a ledger, pay for all of it."""
-        for cost, count in self._planned(noise, epsilon):
+        try:
+            planned = self._planned(noise, epsilon)
+        except ValueError:  # so little noise that a trial has no profile
+            return False
+        for cost, count in planned:
             if not gate.admits(cost, count):
                 return False
             if self._budget is not None and not self._budget.admits(cost, count):
@@ -310,3 +328,12 @@ class Planner:
     @property
     def _key(self) -> str:
         return "budget.epsilon" if self._budget is None else "budget.name"
+
+
+def _apart(delta: float) -> float:
+    """All of a delta but what a filter keeps, so that both add up to no more than it."""
+    kept = _KEPT * delta
+    rest = delta - kept
+    while Filter(1.0, kept, approx_delta=rest).total_delta > delta:
+        rest = math.nextafter(rest, 0.0)
+    return rest

@@ -33,7 +33,7 @@ def outcome(
 ) -> dict[str, Any]:
     """What is said of every search."""
     standing, folder = budget.statement(), search.config.output.folder
-    delta = standing.delta + standing.approx_delta
+    promise = budget.guarantee()
     halving = search.table.method == "halving"
     law = {
         "rungs": [{"trials": n, "steps": s} for n, s in zip(plan.counts, plan.steps, strict=True)]
@@ -52,10 +52,13 @@ def outcome(
         "kind": search.config.budget.kind,
         "epsilon": standing.epsilon,
         "limit": standing.limit,
-        "delta": delta,
-        "guarantee": str(budget.guarantee()),
+        "delta": promise.delta,
+        "guarantee": str(promise),
         "in_words": in_words(
-            search.config.budget.kind, spent=standing.epsilon, limit=standing.limit, delta=delta
+            search.config.budget.kind,
+            spent=standing.epsilon,
+            limit=standing.limit,
+            delta=promise.delta,
         ),
         "winner": {**winner, "folder": f"{folder}/winner"},
         "ended": ended,

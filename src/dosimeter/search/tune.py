@@ -147,13 +147,13 @@ def _budget(search: Search, folder: pathlib.Path, gate: Filter | None) -> Iterat
     with Ledger.open(f"sqlite:///{folder / 'budget.db'}") as ledger:
         if _OWN not in ledger:
             assert asked.epsilon is not None
-            assert asked.delta is not None
             assert gate is not None
             weights = list(gate.weights)
             ledger.create(
                 _OWN,
                 asked.epsilon,
-                asked.delta,
+                gate.delta,
+                approx_delta=gate.approx_delta,
                 menu=gate.menu,
                 orders=None if gate.menu else list(gate.orders),
                 weights=None if gate.menu else weights,
@@ -269,6 +269,7 @@ def _best_of(
         mean=float(table.trials),
         score=plan.score,
         eta=table.eta or 0.0,
+        delta=plan.delta,
     )
     if isinstance(best, Lost):
         raise _all_lost(str(best))
@@ -313,11 +314,8 @@ def _write_winner(
     config = search.with_settings({**settings, "output.folder": str(place.path)})
     noise = {"training.noise_multiplier": plan.noise_of(config)}
     text = written(search.tables({**settings, **noise, "output.folder": str(place.path)}))
-    standing = budget.statement()
-    kind = search.config.budget.kind
-    delta = standing.delta + standing.approx_delta
-    purse = Purse(Noted(budget, ""), kind, standing.limit, delta)
-    promise = budget.guarantee()
+    promise, kind = budget.guarantee(), search.config.budget.kind
+    purse = Purse(Noted(budget, ""), kind, budget.limit, promise.delta)
     history.guarantee, history.promise = str(promise), promise
     place.write("config.toml", text)
     write_results(config, place, workshop.parts.records, network, purse, history)
