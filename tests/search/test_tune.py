@@ -594,3 +594,56 @@ def test_a_score_of_an_earlier_model_is_said_to_be_one(monkeypatch):
     assert (winner["scored_at"], winner["steps"]) == (9, 27)
     assert words in told
     assert words in pathlib.Path("run/report.html").read_text()
+
+
+def test_what_is_scored_and_published_is_the_average_of_the_last_twelfth(monkeypatch):
+    """An average that is followed beside the library's is that of the winner, and was scored."""
+    from safetensors.torch import load_file
+
+    from dosimeter.search.workshop import Workshop
+
+    begin, score, averages, last = Workshop.begun, Workshop.score, [], {}
+
+    def followed(self, asked, gate, steps=1):
+        trial = begin(self, asked, gate, steps)
+        weights = [p for p in trial.network.trained.parameters() if p.requires_grad]
+        average, taken = [p.detach().clone() for p in weights], [0]
+
+        def step():
+            taken[0] += 1
+            past = min(max(0.0, 1 - 12 / steps), (taken[0] - 1) / taken[0])
+            for mean, value in zip(average, weights, strict=True):
+                mean.lerp_(value.detach(), 1 - past)
+
+        trial.trainer.engine.after_step(step)
+        averages.append(average)
+        return trial
+
+    def scored(self, asked, network, gate):
+        last["scored"] = [p.detach().clone() for p in network.trained.parameters()]
+        return score(self, asked, network, gate)
+
+    monkeypatch.setattr(Workshop, "begun", followed)
+    monkeypatch.setattr(Workshop, "score", scored)
+    one = SHORT.replace("trials = 6\nreduction = 3", "trials = 1")
+    config(one + "training.momentum = [0.0]\n", training={"learning_rate": 2.0})
+    run("config.toml")
+    published = sorted(load_file("run/winner/model.safetensors").values(), key=lambda w: -w.ndim)
+    (expected,) = [a for a in averages if torch.equal(a[0], last["scored"][0])]
+    for mean, seen, kept in zip(expected, last["scored"], published, strict=True):
+        assert torch.equal(mean, seen)
+        assert torch.equal(mean, kept)
+
+
+@pytest.mark.slow
+def test_the_average_goes_on_with_the_checkpoint():
+    config(model={"kind": "traps_of_mine:make"})
+    killed(TRAP_STEP="8")
+    (path,) = [
+        one
+        for one in pathlib.Path("run/trials").glob("*.pt")
+        if torch.load(one, weights_only=True)["engine"]["steps"] == 15
+    ]
+    assert torch.load(path, weights_only=True)["average"]["steps"] == 15
+    run("config.toml", "--resume")
+    assert torch.load(path, weights_only=True)["average"]["steps"] == 27

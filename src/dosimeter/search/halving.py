@@ -223,13 +223,14 @@ class Halving:
         if kept < target:
             share = Fraction(target - kept, self._measure.runs(cost))
             gate = Allowance(ledger, min(share, Fraction(1)), measure=self._measure)
-        network, trainer = self._workshop.begun(config, gate)
-        trainer.resume(path, spends_kept=True)
-        steps = trained(trainer, target, path)
+        trial = self._workshop.begun(config, gate, target)
+        trial.trainer.resume(path, spends_kept=True)
+        steps = trained(trial, target, path)
         if steps < target:
             self.study.set_user_attr(_ENDED, _REFUSED)
         self.study.set_user_attr(f"{_PAID}{unit.number} {unit.rung}", None)  # it is used up
-        value = self._workshop.score(config, network, score)
+        with trial.averaged() as network:
+            value = self._workshop.score(config, network, score)
         self.study.set_user_attr(f"steps {unit.number} {unit.rung}", steps)
         self.study.set_user_attr(f"score {unit.number} {unit.rung}", value)
         self.study.tell(unit.number, value, skip_if_finished=True)
@@ -269,11 +270,17 @@ class Halving:
         return self.plan.steps[rung] * runs // max(1, base)
 
     def kept(self, number: int) -> tuple[Network, History]:
-        """The network that a trial ended with, and its epochs."""
-        config = self._workshop.settled(self.settings()[number])
+        """The network that a trial ended with, as it was scored, and its epochs."""
+        config, path = self._workshop.settled(self.settings()[number]), self._checkpoint(number)
         network = build(config.model, self._workshop.parts.records)
-        state = _state(self._checkpoint(number))
+        state = _state(path)
         network.trained.load_state_dict(state["engine"]["model"])
+        average = state.get("average", {"steps": 0})  # an earlier release had none
+        if average["steps"]:
+            free = [p for p in network.trained.parameters() if p.requires_grad]
+            with torch.no_grad():
+                for parameter, value in zip(free, average["average"], strict=True):
+                    parameter.copy_(value)
         return network, History.from_state(state["history"])
 
     def _checkpoint(self, number: int) -> pathlib.Path:

@@ -253,13 +253,14 @@ def _best_of(
     def trial(paid: Prepaid) -> tuple[float, tuple[dict[str, Value], Network, History] | Lost]:
         settings = _drawn(search, workshop)
         config = workshop.settled(settings)
-        network, trainer = workshop.begun(config, paid)
+        one = workshop.begun(config, paid, steps)
         try:
-            trained(trainer, steps)
-            score = workshop.score(config, network, paid)
+            trained(one, steps)
+            one.average.keep()
+            score = workshop.score(config, one.network, paid)
         except Lost as loss:
             return -math.inf, loss
-        return score, (settings, network, trainer.history)
+        return score, (settings, one.network, one.trainer.history)
 
     score, best = best_of(
         trial,  # type: ignore[arg-type]  # a prepaid gate is what it gets

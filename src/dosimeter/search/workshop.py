@@ -10,9 +10,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.utils.data import TensorDataset
@@ -29,7 +28,13 @@ from dosimeter.runs.run import made_private
 from dosimeter.search.allowance import Prepaid
 from dosimeter.search.plan import Plan
 from dosimeter.search.table import Search, Value, batch_of, epochs_of
-from dosimeter.training import CorrectCount, Following, PrivateEngine, Trainer
+from dosimeter.training import (
+    AveragedIterate,
+    CorrectCount,
+    Following,
+    PrivateEngine,
+    Trainer,
+)
 
 _HOLDOUT = 0.2
 
@@ -64,6 +69,43 @@ def parts(search: Search) -> Parts:
 
 def _tensors(records: Labelled) -> TensorDataset:
     return TensorDataset(torch.from_numpy(records.x), torch.from_numpy(records.y))
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A trial: what is trained, what trains it, and the average of its last iterates."""
+
+    network: Network
+    trainer: Trainer
+    average: AveragedIterate
+
+    @contextmanager
+    def averaged(self) -> Iterator[Network]:
+        """Within it the network is as it is scored and published."""
+        # A checkpoint of an earlier release has no average.
+        with self.average.applied() if self.average.steps else nullcontext():
+            yield self.network
+
+    def require_finite(self) -> None:
+        """Looks at what is released, which costs nothing.
+
+        Raises:
+            Lost: The parameters, or their average, are no longer finite.
+        """
+        engine = self.trainer.engine
+        if engine.stopped is not None:  # by what sets the learning rate
+            raise Lost(engine.stopped)
+        finite = _finite(self.network)
+        with self.averaged() as averaged:
+            finite = finite and _finite(averaged)
+        if not finite:
+            raise Lost(
+                f"the parameters were not finite after step {engine.steps}: lower the learning rate"
+            )
+
+
+def _finite(network: Network) -> bool:
+    return all(bool(torch.isfinite(values).all()) for values in network.trained.parameters())
 
 
 class Lost(Exception):
@@ -113,18 +155,27 @@ class Workshop:
         noise = self._plan.noise_of(config)
         return StepSettings(noise, batch_of(config.training), self._records).cost
 
-    def begun(self, config: Config, gate: Gate) -> tuple[Network, Trainer]:
-        """A network with fresh weights, and what trains it under a gate."""
+    def begun(self, config: Config, gate: Gate, last: int = 1) -> Begun:
+        """A trial with fresh weights under a gate.
+
+        Args:
+            config: What is trained.
+            gate: What is charged.
+            last: After how many steps it is scored. As `fit` has it, the average is over about the
+                last twelfth of them, but the learning rate is that of the whole run.
+        """
         network = build(config.model, self.parts.records)
         engine = PrivateEngine(gate)
         data = self._data(config, network, self.parts.records.private)
         noise, batch = self._plan.noise_of(config), batch_of(config.training)
         rule = made_private(engine, config, network, data, noise=noise, batch_size=batch)
         steps = epochs_of(config.training) * engine.steps_per_epoch
+        average = AveragedIterate(engine, network.trained, decay=max(0.0, 1 - 12 / last))
         following = None if rule is None else Following(engine, steps=steps, rate=rule)
         public = self.parts.records.public
         shown = None if public is None else self._data(config, network, public)
-        return network, Trainer(engine, public=shown, following=following)
+        trainer = Trainer(engine, public=shown, average=average, following=following)
+        return Begun(network, trainer, average)
 
     def score(self, config: Config, network: Network, gate: Gate) -> float:
         """The share of the scored records that a network gets right, as released.
@@ -155,35 +206,24 @@ class Workshop:
         return self._prepared[key]
 
 
-def trained(trainer: Trainer, steps: int, checkpoint: pathlib.Path | None = None) -> int:
+def trained(trial: Begun, steps: int, checkpoint: pathlib.Path | None = None) -> int:
     """Trains until so many steps were taken in all or the gate refuses; how many they were.
 
     Args:
-        trainer: What trains, from where it stands.
+        trial: What trains, from where it stands.
         steps: How many steps the gate has room for, with those that are behind.
         checkpoint: Where to save after every epoch.
 
     Raises:
-        Lost: The model raised, or its parameters are no longer finite. They are released, so
-            looking costs nothing.
+        Lost: The model raised, or its parameters are no longer finite.
     """
-    engine: Any = trainer.engine
+    trainer, engine = trial.trainer, trial.trainer.engine
     while engine.steps < steps:
         with blamed():
             record = trainer.epoch()
-        _require_finite(engine)
+        trial.require_finite()
         if record is not None and checkpoint is not None:
             trainer.save(checkpoint)
         if record is None or engine.exhausted:
             break
-    return int(engine.steps)
-
-
-def _require_finite(engine: PrivateEngine) -> None:
-    if engine.stopped is not None:  # by what follows the steps of a run without a learning rate
-        raise Lost(engine.stopped)
-    model = engine.made[0]
-    if not all(bool(torch.isfinite(values).all()) for values in model.parameters()):
-        raise Lost(
-            f"the parameters were not finite after step {engine.steps}: lower the learning rate"
-        )
+    return engine.steps
