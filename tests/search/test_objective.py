@@ -4,11 +4,14 @@ import dp_accounting
 import numpy as np
 import optuna
 import pytest
+import torch
 from dp_accounting.pld import PLDAccountant
+from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.ledger import Kind, Ledger
 from dosimeter.search import PrivateObjective
+from dosimeter.training import PrivateEngine
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 STEP, SCORE = dm.SampledGaussian(0.02, 2.0), dm.Gaussian(60.0)
@@ -129,6 +132,34 @@ def test_a_trial_that_fails_stays_paid_for(budget):
     study.optimize(PrivateObjective(failing, budget, trials=2), 1, catch=RuntimeError)
     assert spends(budget) == [(STEP, 1)]
     assert study.trials[0].user_attrs["charged"] == {str(STEP): 1}
+
+
+def impossible(trial, gate):
+    """A real engine refuses a batch that is larger than the data, before anything is charged."""
+    batch = 64 if trial.number % 2 else 8
+    model, data = torch.nn.Linear(2, 2), TensorDataset(torch.zeros(16, 2), torch.arange(16) % 2)
+    engine = PrivateEngine(gate)
+    engine.make_private(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        data,
+        noise_multiplier=4.0,
+        max_grad_norm=1.0,
+        batch_size=batch,
+    )
+    gate.spend(STEP)
+    return float(batch)
+
+
+def test_an_impossible_setting_ends_a_study_unless_it_is_named_and_costs_nothing(budget):
+    study = optuna.create_study()
+    objective = PrivateObjective(impossible, budget, trials=4)
+    with pytest.raises(ValueError, match="batch_size"):
+        study.optimize(objective, 4)
+    study.optimize(objective, 2, catch=ValueError)
+    assert [t.state.name for t in study.trials] == ["COMPLETE", "FAIL", "COMPLETE", "FAIL"]
+    assert [t.user_attrs["charged"] for t in study.trials] == [{str(STEP): 1}, {}] * 2
+    assert spends(budget) == [(STEP, 1)] * 2
 
 
 def test_a_study_goes_on_after_its_process_ended(budget, tmp_path):

@@ -33,7 +33,8 @@ class PrivateObjective:
     Guarantee:
         Everything that all trials released together is as private as the gate says, whatever
         sampler and pruner chose, if objectives charge before they touch data. Pruned and failed
-        trials stay paid for. A trial that its allowance or the budget refuses is pruned.
+        trials stay paid for. A trial that its allowance or the budget refuses is pruned; whatever
+        else the objective raises is Optuna's to handle (`study.optimize(…, catch=ValueError)`).
 
     Example:
         >>> import dosimeter as dm, optuna
