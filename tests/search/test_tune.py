@@ -1,91 +1,29 @@
 """`dosimeter tune`: everything is charged, everything adds up, and it goes on after a kill."""
 
 import json
-import os
 import pathlib
-import signal
-import subprocess
-import sys
 
 import pytest
-import torch
-from typer.testing import CliRunner
 
 import dosimeter as dm
-from configs import write_config, write_points
-from dosimeter.cli.app import app
-from dosimeter.ledger import Kind, Ledger
+from configs import write_points
+from dosimeter.ledger import Ledger
 from dosimeter.report.search import page
 from report.test_report import Structure
+from search.commands import (
+    BEST,
+    HALVING,
+    LEDGER,
+    OWN,
+    config,
+    journal,
+    killed,
+    run,
+    said,
+    steps_of,
+)
 
-torch.set_num_threads(1)
-
-HALVING = "[search]\ntrials = 9\n[search.space]\ntraining.learning_rate = [0.1, 0.5, 2.0]\n"
-LEDGER = {"kind": "ledger", "ledger": "sqlite:///budgets.db", "name": "people"}
-OWN = {"epsilon": 8.0, "menu": False}
-
-# A model that ends its process, like kill -9, in a chosen step of any one trial.
-TRAP = """
-import os, signal
-from torch import nn
-
-class Trap(nn.Module):
-    def __init__(self, columns, classes):
-        super().__init__()
-        self.layer, self.seen = nn.Linear(columns, classes), 0
-
-    def forward(self, x):
-        if self.training and len(x) > 5:  # the self-test runs five records and fewer
-            self.seen += 1
-            if self.seen == int(os.environ.get("TRAP_STEP", 0)):
-                os.kill(os.getpid(), signal.SIGKILL)
-        return self.layer(x)
-
-def make(shape, classes):
-    return Trap(shape[0], classes)
-"""
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delenv("DOSIMETER_DB", raising=False)
-    write_points(tmp_path / "points.csv")
-    (tmp_path / "traps_of_mine.py").write_text(TRAP)
-    return tmp_path
-
-
-def config(space=HALVING, budget=OWN, **changes):
-    path = pathlib.Path("config.toml")
-    if budget is LEDGER:
-        budget = {**LEDGER, "epsilon": None, "delta": None}
-    training = {"epochs": 9, "batch_size": 40, "noise_multiplier": 4.0}
-    training |= changes.pop("training", {})
-    write_config(path, budget=budget, training=training, **changes)
-    path.write_text(path.read_text() + space)
-
-
-def run(*arguments, code=0):
-    done = CliRunner().invoke(app, ["tune", *arguments])
-    assert done.exit_code == code, (done.output, done.exception)
-    return done
-
-
-def said():
-    return json.loads(pathlib.Path("run/search.json").read_text())
-
-
-def journal(url="sqlite:///run/budget.db", name="search"):
-    """The spends of a budget, after its journal was replayed and fits."""
-    with Ledger.open(url) as ledger:
-        assert ledger.verify(name).ok
-        entries = ledger[name].history(10_000)
-        return ledger[name].epsilon, [entry for entry in entries if entry.kind is Kind.SPEND]
-
-
-def steps_of(trial):
-    return sum(n for cost, n in trial["charged"].items() if cost.startswith("SampledGaussian"))
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +39,7 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def searched(place, monkeypatch):
+def searched(here, place, monkeypatch):
     monkeypatch.chdir(place)
     return place
 
@@ -204,21 +142,6 @@ def test_scores_that_would_be_noise_are_told_before_anything_is_made():
     assert not pathlib.Path("run").exists()
 
 
-@pytest.mark.parametrize(("score", "shown"), [(1.8516, "100.0 %"), (-0.3, "0.0 %")])
-def test_no_share_past_none_or_all_is_shown(monkeypatch, score, shown):
-    from dosimeter.search.workshop import Workshop
-
-    monkeypatch.setattr(Workshop, "score", lambda *_: score)
-    config(SHORT.replace("6", "3") + "training.momentum = [0.0, 0.5]\n")
-    told = run("config.toml").output
-    assert f"{shown} of the scored records right" in told
-    assert said()["winner"]["score"] == score
-    page = pathlib.Path("run/report.html").read_text()
-    assert f'<p class="big">{shown}<' in page
-    assert page.count(f"<td>{shown}</td>") == 4
-    assert f"{100 * score:.1f}" not in page
-
-
 @pytest.mark.slow
 def test_a_ledgers_budget_that_others_use_up_ends_the_search_with_what_it_has(monkeypatch):
     from dosimeter.search.workshop import Workshop
@@ -242,20 +165,6 @@ def test_a_ledgers_budget_that_others_use_up_ends_the_search_with_what_it_has(mo
         assert result["ended"] == "the budget refused more"
         assert len(result["winner"]["settings"]) == 1
         assert budget.epsilon <= 8.0
-
-
-def killed(**environment):
-    """Runs the command until it is killed in the middle of a step."""
-    source = str(pathlib.Path(dm.__file__).parents[1])
-    path = os.pathsep.join([source, str(pathlib.Path.cwd()), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", "from dosimeter.cli import main; main()", "tune"],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 @pytest.mark.slow
@@ -307,9 +216,6 @@ def test_two_processes_do_the_same_search_together():
     assert sorted(map(steps_of, result["trials"])) == [3] * 6 + [9] * 2 + [27]
     assert sum(sum(t["charged"].values()) for t in result["trials"]) == len(spends)
     assert result["epsilon"] == epsilon
-
-
-BEST = HALVING.replace("trials = 9", "method = 'best_of'\ntrials = 6")
 
 
 def test_a_selection_charges_once_and_shows_its_winner_alone(capfd, monkeypatch):
@@ -384,266 +290,3 @@ def test_a_selection_that_is_resumed_pays_again_and_says_so(monkeypatch):
         assert "--resume" in run("config.toml", code=130).stderr
     assert "pays for another one" in run("config.toml", "--resume").stderr
     assert len(journal()[1]) == 2
-
-
-# A model whose outputs are finite, while the squares of its weights are not, nor they themselves
-# after a long step; and one that raises in its first step, though it passes the self-test.
-BROKEN = """
-import torch
-from torch import nn
-
-class Large(nn.Module):
-    def __init__(self, columns, classes):
-        super().__init__()
-        self.layer = nn.Linear(columns, classes)
-        self.large = nn.Parameter(torch.full((64,), 3.4e38))
-
-    def forward(self, x):
-        return self.layer(x) + (1e-38 * self.large).mean()
-
-class Full(nn.Module):
-    def __init__(self, columns, classes):
-        super().__init__()
-        self.layer = nn.Linear(columns, classes)
-
-    def forward(self, x):
-        if self.training and len(x) > 5:
-            raise RuntimeError("out of memory, say")
-        return self.layer(x)
-
-def large(shape, classes):
-    return Large(shape[0], classes)
-
-def full(shape, classes):
-    return Full(shape[0], classes)
-"""
-SHORT = "[search]\ntrials = 6\nreduction = 3\n[search.space]\n"
-
-
-def proposing(monkeypatch, *settings):
-    """Lets the trials of a halving have these settings, one after another."""
-    from dosimeter.search.halving import Halving
-
-    asked, propose = iter(settings), Halving._asked
-
-    def enqueued(self):
-        self.study.enqueue_trial(next(asked))
-        return propose(self)
-
-    monkeypatch.setattr(Halving, "_asked", enqueued)
-
-
-@pytest.mark.parametrize(
-    ("key", "good", "bad", "changes"),
-    [
-        ("model.kind", "linear", "broken_of_mine:large", {}),
-        (
-            "training.learning_rate",
-            0.5,
-            1e38,
-            {"training": {"learning_rate": 0.5}, "model": {"kind": "broken_of_mine:large"}},
-        ),
-    ],
-    ids=["followed", "given-rate"],
-)
-def test_a_trial_that_explodes_is_lost_and_the_others_go_on(
-    here, monkeypatch, key, good, bad, changes
-):
-    (here / "broken_of_mine.py").write_text(BROKEN)
-    proposing(monkeypatch, *({key: value} for value in (good, bad, good, good, bad, good)))
-    config(SHORT + f"{key} = {json.dumps([good, bad])}\n", **changes)
-    told = run("config.toml").output
-    result = said()
-    assert result["ended"] == "all rungs were done"
-    lost = {one["trial"]: one["lost"] for one in result["trials"] if one["lost"]}
-    assert sorted(lost) == [1, 4]
-    assert all("finite after step" in why for why in lost.values())
-    assert result["winner"]["settings"] == {key: good}
-    assert sorted(len(one["rungs"]) for one in result["trials"]) == [0, 0, 1, 1, 2, 3]
-    assert "lost: trial 1, because the parameters" in told
-    text = pathlib.Path("run/report.html").read_text()
-    assert "<h2>Lost</h2>" in text
-    assert lost[4] in text
-
-
-def test_where_the_last_trial_is_lost_the_next_best_stands_in(monkeypatch):
-    from dosimeter.search import halving
-    from dosimeter.search.workshop import Lost
-
-    train, gone = halving.trained, []
-
-    def losing(trainer, steps, path):
-        if steps == 27 and not gone:
-            gone.append(path.stem)
-            raise Lost("it was so")
-        return train(trainer, steps, path)
-
-    monkeypatch.setattr(halving, "trained", losing)
-    config()
-    run("config.toml")
-    trials = said()["trials"]
-    assert [f"{one['trial']:04}" for one in trials if one["lost"]] == gone
-    winner = said()["winner"]
-    assert f"{winner['trial']:04}" not in gone
-    second = {one["trial"]: one["rungs"][1]["score"] for one in trials if len(one["rungs"]) > 1}
-    second.pop(int(gone[0]))
-    assert winner["trial"] == max(second, key=lambda number: (second[number], -number))
-    assert sorted(len(one["rungs"]) for one in trials) == [1] * 6 + [2, 2, 3]
-
-
-def test_trials_that_are_all_lost_end_the_search_with_their_reason(here):
-    (here / "broken_of_mine.py").write_text(BROKEN)
-    for method in (SHORT, SHORT.replace("reduction = 3", "method = 'best_of'")):
-        config(method + "training.momentum = [0.0, 0.5]\n", model={"kind": "broken_of_mine:large"})
-        told = run("config.toml", code=2).stderr
-        assert "all lost, the last because the parameters were no longer finite" in told
-        assert journal()[1]
-        if method is SHORT:  # a selection would pay for another one
-            assert "all lost" in run("config.toml", "--resume", code=2).stderr
-        pathlib.Path("run").rename(f"run-{len(method)}")
-
-
-def test_a_trial_whose_model_raises_is_lost_and_the_others_go_on(here, monkeypatch):
-    (here / "broken_of_mine.py").write_text(BROKEN)
-    kinds = ["linear", "broken_of_mine:full"]
-    proposing(monkeypatch, *({"model.kind": kinds[trial % 2]} for trial in range(6)))
-    config(SHORT + f"model.kind = {json.dumps(kinds)}\n")
-    run("config.toml")
-    result = said()
-    assert result["ended"] == "all rungs were done"
-    lost = {one["trial"]: one for one in result["trials"] if one["lost"]}
-    assert sorted(lost) == [1, 3, 5]
-    for one in lost.values():
-        assert one["lost"] == "it raised RuntimeError: out of memory, say"
-        assert steps_of(one) == 1  # it was charged before its data were touched
-    assert result["winner"]["settings"] == {"model.kind": "linear"}
-    assert sum(sum(one["charged"].values()) for one in result["trials"]) == len(journal()[1])
-
-
-@pytest.mark.parametrize("place", ["steps", "scores"])
-def test_what_the_ledger_raises_is_no_trials_fault(monkeypatch, place):
-    """The search ends there, blames nobody and goes on when it is resumed."""
-    from dosimeter.ledger import Budget, ConnectionLost
-
-    spend, kind = Budget.spend, dm.Gaussian if place == "scores" else dm.SampledGaussian
-
-    def away(self, cost, count=1, **options):
-        if isinstance(cost, kind):
-            raise ConnectionLost("the server went away", True)
-        return spend(self, cost, count, **options)
-
-    config(SHORT.replace("6", "3") + "training.momentum = [0.0, 0.5]\n")
-    with monkeypatch.context() as broken:
-        broken.setattr(Budget, "spend", away)
-        assert "the server went away" in run("config.toml", code=6).stderr
-    run("config.toml", "--resume")
-    assert said()["ended"] == "all rungs were done"
-    assert not any(one["lost"] for one in said()["trials"])
-
-
-def test_the_winner_is_scored_though_others_use_up_the_budget_in_its_last_rung(monkeypatch):
-    from dosimeter.search import halving
-
-    train = halving.trained
-    with Ledger.open("sqlite:///budgets.db") as ledger:
-        budget = ledger.create("people", epsilon=8.0, delta=1e-5)
-
-        def raced(trainer, target, path):
-            if target == 27:
-                train(trainer, 12, path)
-                for noise in (9.0, 40.0, 400.0):
-                    rest = dm.Gaussian(noise)
-                    budget.spend(rest, budget.affordable(rest))
-            return train(trainer, target, path)
-
-        monkeypatch.setattr(halving, "trained", raced)
-        config(budget=LEDGER)
-        told = run("config.toml").output
-        assert not budget.admits(dm.Gaussian(400.0))
-    winner = said()["winner"]
-    assert said()["ended"] == "the budget refused more"
-    assert winner["scored_at"] == winner["steps"] == 12
-    (about,) = [one for one in said()["trials"] if one["trial"] == winner["trial"]]
-    assert len(about["rungs"]) == 3
-    assert "not scored" not in told
-
-
-def test_a_score_of_an_earlier_model_is_said_to_be_one(monkeypatch):
-    """The last score is lost while it is read; nothing is left to pay for it again."""
-    from dosimeter.search.workshop import Workshop
-
-    score = Workshop.score
-    with Ledger.open("sqlite:///budgets.db") as ledger:
-        budget = ledger.create("people", epsilon=8.0, delta=1e-5)
-
-        def interrupted(self, asked, network, gate):
-            found = score(self, asked, network, gate)
-            done = [entry for entry in budget.history(1000) if "score" in entry.purpose]
-            if len(done) == 13:
-                raise KeyboardInterrupt
-            return found
-
-        config(budget=LEDGER)
-        with monkeypatch.context() as broken:
-            broken.setattr(Workshop, "score", interrupted)
-            run("config.toml", code=130)
-        for noise in (9.0, 40.0, 400.0):
-            budget.spend(dm.Gaussian(noise), budget.affordable(dm.Gaussian(noise)))
-    told = run("config.toml", "--resume").output
-    winner, words = said()["winner"], "cored after 9 steps; the published model has taken 27"
-    assert (winner["scored_at"], winner["steps"]) == (9, 27)
-    assert words in told
-    assert words in pathlib.Path("run/report.html").read_text()
-
-
-def test_what_is_scored_and_published_is_the_average_of_the_last_twelfth(monkeypatch):
-    """An average that is followed beside the library's is that of the winner, and was scored."""
-    from safetensors.torch import load_file
-
-    from dosimeter.search.workshop import Workshop
-
-    begin, score, averages, last = Workshop.begun, Workshop.score, [], {}
-
-    def followed(self, asked, gate, steps=1):
-        trial = begin(self, asked, gate, steps)
-        weights = [p for p in trial.network.trained.parameters() if p.requires_grad]
-        average, taken = [p.detach().clone() for p in weights], [0]
-
-        def step():
-            taken[0] += 1
-            past = min(max(0.0, 1 - 12 / steps), (taken[0] - 1) / taken[0])
-            for mean, value in zip(average, weights, strict=True):
-                mean.lerp_(value.detach(), 1 - past)
-
-        trial.trainer.engine.after_step(step)
-        averages.append(average)
-        return trial
-
-    def scored(self, asked, network, gate):
-        last["scored"] = [p.detach().clone() for p in network.trained.parameters()]
-        return score(self, asked, network, gate)
-
-    monkeypatch.setattr(Workshop, "begun", followed)
-    monkeypatch.setattr(Workshop, "score", scored)
-    one = SHORT.replace("trials = 6\nreduction = 3", "trials = 1")
-    config(one + "training.momentum = [0.0]\n", training={"learning_rate": 2.0})
-    run("config.toml")
-    published = sorted(load_file("run/winner/model.safetensors").values(), key=lambda w: -w.ndim)
-    (expected,) = [a for a in averages if torch.equal(a[0], last["scored"][0])]
-    for mean, seen, kept in zip(expected, last["scored"], published, strict=True):
-        assert torch.equal(mean, seen)
-        assert torch.equal(mean, kept)
-
-
-@pytest.mark.slow
-def test_the_average_goes_on_with_the_checkpoint():
-    config(model={"kind": "traps_of_mine:make"})
-    killed(TRAP_STEP="8")
-    (path,) = [
-        one
-        for one in pathlib.Path("run/trials").glob("*.pt")
-        if torch.load(one, weights_only=True)["engine"]["steps"] == 15
-    ]
-    assert torch.load(path, weights_only=True)["average"]["steps"] == 15
-    run("config.toml", "--resume")
-    assert torch.load(path, weights_only=True)["average"]["steps"] == 27
