@@ -12,6 +12,7 @@ from dosimeter.training import AutoRate, Clipping, Following, History, Horizon, 
 from dosimeter.training.onepass import Book
 from dosimeter.training.onepass.entries import Rows
 from dosimeter.training.planning import HELD, records_at_once
+from experiments.no_tuning import tasks
 
 FEW = {"progress": False, "epochs": Horizon(60)}
 
@@ -188,6 +189,21 @@ def test_a_run_that_can_learn_is_not_called_lost(points, classifier):
     for seed in range(4):
         history = fit(classifier(), points(), epsilon=8, delta=1e-6, seed=seed, **FEW)
         assert history.ended == f"all {len(history)} epochs were done"
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))]
+)
+def test_nor_is_one_that_has_learned_quickly(seed):
+    """A linear model of 30 columns learns in some steps, and then its gradients show nothing."""
+    pytest.importorskip("sklearn")
+    task = tasks.load("cancer")
+    model = task.model(seed)
+    history = fit(model, TensorDataset(task.x, task.y), epsilon=1, delta=1e-6, seed=seed,
+                  progress=False)  # fmt: skip
+    right = model(task.test_x).argmax(1) == task.test_y
+    assert float(right.float().mean()) > 0.9
+    assert history.ended == f"all {len(history)} epochs were done"
 
 
 def test_normalised_sums_are_those_of_one_record_at_a_time():

@@ -19,7 +19,7 @@ from dosimeter.errors import StateError
 
 @dataclass(frozen=True)
 class Released:
-    """What the gradient of one step shows beside the running mean of those before it.
+    """What the gradient of one step shows beside the mean of those before it.
 
     Attributes:
         product: Its inner product with that mean; noise makes it no larger on average.

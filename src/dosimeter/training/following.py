@@ -20,8 +20,9 @@ from dosimeter.training.optimizer import PrivateOptimizer
 _FEW = 50
 """After fewer steps than these no run is called lost."""
 
-_MEMORY = 0.9
-"""Weight of the past in the running mean of gradients."""
+_PEAK, _FIRST = 3.3, 9
+"""A signal of so many deviations, after so many steps or more, is not noise whatever follows: a
+model that has learned quickly shows nothing any more."""
 
 
 class Following:
@@ -41,7 +42,7 @@ class Following:
         ]
         self._values = sum(p.numel() for p in self._parameters)
         self._mean: list[torch.Tensor] | None = None
-        self._signal, self._seen = 0.0, 0
+        self._signal, self._seen, self._peak = 0.0, 0, 0.0
         self._evidence: list[float] = []
         self.began: dict[str, float] | None = None
         if rate is not None:
@@ -62,13 +63,13 @@ class Following:
     def lost(self) -> str | None:
         """Why nothing was learned, if all gradients together cannot be told from noise."""
         # Of nothing but noise the sum over k steps has deviation √k.
-        if self._seen < _FEW or self._signal >= math.sqrt(self._seen):
+        if self._seen < _FEW or self._signal >= math.sqrt(self._seen) or self._peak >= _PEAK:
             return None
         return (
-            f"the gradients of {self._seen} steps could not be told from noise: they vanish in "
-            "this model, its outputs are not finite, the clipping norm is far above them, or the "
-            "budget is too small. Try a smaller norm, or none, a smaller model, other inputs or a "
-            "larger epsilon"
+            f"the gradients of {self._seen} steps could not be told from noise, so the model may "
+            "have learned nothing: they vanish in it, its outputs are not finite, the clipping "
+            "norm is far above them, or the budget is too small. Try a smaller norm, or none, a "
+            "smaller model, other inputs or a larger epsilon"
         )
 
     def taken(self) -> tuple[float, ...]:
@@ -82,13 +83,14 @@ class Following:
             "mean": self._mean,
             "signal": self._signal,
             "seen": self._seen,
+            "peak": self._peak,
             "rate": None if self.rate is None else self.rate.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `state` gave."""
         self._mean, self._signal, self._seen = state["mean"], state["signal"], state["seen"]
-        self._evidence = []
+        self._peak, self._evidence = state.get("peak", 0.0), []  # an earlier release kept none
         if self.rate is not None and state["rate"] is not None:
             self.rate.restore(state["rate"])
             self._set()
@@ -121,7 +123,7 @@ class Following:
         self._end_if_exploded()
 
     def _compare(self, grads: list[Any], means: list[Any], square: float) -> None:
-        """Adds to the signal what a gradient shows, and the gradient to the running mean."""
+        """Adds to the signal what a gradient shows, and the gradient to the mean of all so far."""
         noise = self._deviation
         seen = Released(
             product=_dot(grads, means),
@@ -130,10 +132,12 @@ class Following:
             length=math.sqrt(_dot(means, means)),
             values=self._values,
         )
-        for mean, grad in zip(means, grads, strict=True):
-            mean.lerp_(grad, 1 - _MEMORY)
         self._signal += seen.signal()
         self._seen += 1
+        for mean, grad in zip(means, grads, strict=True):
+            mean.lerp_(grad, 1 / (self._seen + 1))
+        if self._seen >= _FIRST:
+            self._peak = max(self._peak, self._signal / math.sqrt(self._seen))
 
     def _end_if_exploded(self) -> None:
         if not math.isfinite(_dot(self._parameters, self._parameters)):
