@@ -6,7 +6,8 @@ import pathlib
 import pytest
 
 import dosimeter as dm
-from search.commands import SHORT, config, journal, proposing, run, said, steps_of
+from dosimeter.ledger import Ledger
+from search.commands import LEDGER, SHORT, config, journal, proposing, run, said, steps_of
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -47,11 +48,11 @@ def test_where_the_last_trial_is_lost_the_next_best_stands_in(monkeypatch):
 
     train, gone = halving.trained, []
 
-    def losing(trainer, steps, path):
+    def losing(trial, steps, path):
         if steps == 27 and not gone:
             gone.append(path.stem)
             raise Lost("it was so")
-        return train(trainer, steps, path)
+        return train(trial, steps, path)
 
     monkeypatch.setattr(halving, "trained", losing)
     config()
@@ -64,6 +65,33 @@ def test_where_the_last_trial_is_lost_the_next_best_stands_in(monkeypatch):
     second.pop(int(gone[0]))
     assert winner["trial"] == max(second, key=lambda number: (second[number], -number))
     assert sorted(len(one["rungs"]) for one in trials) == [1] * 6 + [2, 2, 3]
+
+
+def test_a_lost_trial_does_not_win_by_an_earlier_score(monkeypatch):
+    """It was the best until it was lost, and nothing is left to pay for one that stands in."""
+    from dosimeter.search import halving
+    from dosimeter.search.workshop import Lost
+
+    train = halving.trained
+    with Ledger.open("sqlite:///budgets.db") as ledger:
+        budget = ledger.create("people", epsilon=8.0, delta=1e-5)
+
+        def losing(trial, steps, path):
+            if steps < 27:
+                return train(trial, steps, path)
+            for noise in (9.0, 40.0, 400.0):
+                rest = dm.Gaussian(noise)
+                budget.spend(rest, budget.affordable(rest))
+            raise Lost("it was so")
+
+        monkeypatch.setattr(halving, "trained", losing)
+        config(budget=LEDGER)
+        run("config.toml")
+    second = {one["trial"]: one for one in said()["trials"] if len(one["rungs"]) == 2}
+    ranked = sorted(second, key=lambda number: (-second[number]["rungs"][1]["score"], number))
+    assert [bool(second[number]["lost"]) for number in ranked] == [True, False, False]
+    assert said()["winner"]["trial"] == ranked[1]
+    assert said()["ended"] == "the budget refused more"
 
 
 def test_trials_that_are_all_lost_end_the_search_with_their_reason():

@@ -34,13 +34,13 @@ def test_the_winner_is_scored_though_others_use_up_the_budget_in_its_last_rung(m
     with Ledger.open("sqlite:///budgets.db") as ledger:
         budget = ledger.create("people", epsilon=8.0, delta=1e-5)
 
-        def raced(trainer, target, path):
+        def raced(trial, target, path):
             if target == 27:
-                train(trainer, 12, path)
+                train(trial, 12, path)
                 for noise in (9.0, 40.0, 400.0):
                     rest = dm.Gaussian(noise)
                     budget.spend(rest, budget.affordable(rest))
-            return train(trainer, target, path)
+            return train(trial, target, path)
 
         monkeypatch.setattr(halving, "trained", raced)
         config(budget=LEDGER)
