@@ -19,7 +19,7 @@ from dosimeter import arguments
 from dosimeter.accounting.weights import budget_centre
 from dosimeter.rdp import Cost, Orders
 from dosimeter.rdp.cost import Cut
-from dosimeter.rdp.sampled_cut import normal
+from dosimeter.rdp.gaussian import widest_gaussian
 
 FILTER_SHARE = 0.05
 ODOMETER_SHARE = 0.01
@@ -36,7 +36,6 @@ _ODOMETER_SCALE = 4.0
 
 _TIMES_CENTRE = 4.0
 _SECOND = Orders([2.0])
-_HALVINGS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,7 @@ class Cutting:
         if limit == math.inf:
             return Cutting(cap, _ODOMETER_SCALE, math.inf)
         highest = 1.0 + _TIMES_CENTRE * budget_centre(limit, delta)
-        return Cutting(cap, _ADMITTED * _squared(limit, delta), highest)
+        return Cutting(cap, _ADMITTED * widest_gaussian(limit, delta), highest)
 
     def cut(self, cost: Cost, orders: Orders) -> Cut | None:
         """The cost of a run without its rarest outputs; None if the whole curve is to be used."""
@@ -97,14 +96,3 @@ def checked_share(share: float) -> float:
 def kept_share(share: float) -> float:
     """What the mixture keeps; the sum of both is below 1 whatever rounding does."""
     return (1.0 - share) * _BELOW if share else 1.0
-
-
-def _squared(epsilon: float, delta: float) -> float:
-    """The squared parameter, about, of the widest Gaussian within (epsilon, delta)."""
-    low, high = 0.0, 2.0 * math.sqrt(epsilon) + 40.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        upper, lower = (normal(side * middle / 2 - epsilon / middle) for side in (1, -1))
-        excess = upper - (math.exp(epsilon + math.log(lower)) if lower > 0 else 0.0)
-        low, high = (middle, high) if excess <= delta else (low, middle)
-    return max(low * low, 1e-300)

@@ -22,9 +22,12 @@ from dosimeter.rdp.loss import (
     require_noise,
 )
 from dosimeter.rdp.orders import FloatArray, Orders
+from dosimeter.rdp.sampled_cut import normal
 
 if TYPE_CHECKING:
     import dp_accounting
+
+_HALVINGS = 60
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,3 +83,14 @@ class GaussianLoss(Loss):
         top = -float(outputs[-1])
         tail = normal_tail(top + shift)
         return Cells(p, q, error, (tail, normal_tail(top), CLOSED_ERROR * tail))
+
+
+def widest_gaussian(epsilon: float, delta: float) -> float:
+    """The squared parameter, about, of the widest Gaussian within (epsilon, delta)."""
+    low, high = 0.0, 2.0 * math.sqrt(epsilon) + 40.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        upper, lower = (normal(side * middle / 2 - epsilon / middle) for side in (1, -1))
+        excess = upper - (math.exp(epsilon + math.log(lower)) if lower > 0 else 0.0)
+        low, high = (middle, high) if excess <= delta else (low, middle)
+    return max(low * low, 1e-300)

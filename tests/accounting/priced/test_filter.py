@@ -2,12 +2,14 @@
 
 import json
 import math
+import time
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from mpmath import mp, mpf
+from scipy.stats import norm
 
 import dosimeter as dm
 from dosimeter.accounting.priced.items import Item, Menu
@@ -401,3 +403,21 @@ class TestBadMenus:
     def test_budgets_beyond_the_lattice_are_refused(self, epsilon):
         with pytest.raises(ValueError, match=r"^epsilon must lie between"):
             dm.Filter(epsilon, DELTA, menu=[NOMINAL])
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 0.1), (0.02, 0.02)])
+def test_a_delta_that_is_large_beside_epsilon_is_priced_in_seconds(epsilon, delta):
+    """Losses spread far beyond epsilon there, and the lattice of epsilon would be too fine."""
+    began, step = time.process_time(), dm.Gaussian(100.0)
+    gate = dm.Filter(epsilon, delta, menu=[step])
+    assert time.process_time() - began < 30
+
+    def hockey_stick(runs):
+        mu = math.sqrt(runs) / 100
+        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(
+            -mu / 2 - epsilon / mu
+        )
+
+    sold = gate.affordable(step)
+    assert hockey_stick(sold) <= gate.menu.delta
+    assert hockey_stick(1.02 * sold + 1) > gate.menu.delta

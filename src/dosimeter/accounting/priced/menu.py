@@ -24,6 +24,7 @@ from dosimeter.accounting.priced.losses import LARGEST_LOSS, single_loss, symmet
 from dosimeter.accounting.priced.rates import items_at, lowered
 from dosimeter.accounting.priced.table import Bundle, ValueTable, grid
 from dosimeter.rdp import Cost
+from dosimeter.rdp.gaussian import widest_gaussian
 from dosimeter.rounding import at_most, exact
 
 _MOST_ITEMS = 40
@@ -109,6 +110,14 @@ def lattice_level(epsilon: float) -> int:
     return min(8, max(-8, math.floor(math.log2(epsilon / (1100 * FINE)))))
 
 
+def budget_level(epsilon: float, delta: float) -> int:
+    """The lattice of a budget; coarser where losses spread far beyond epsilon.
+
+    They do where delta is large beside it, and sums would have hundreds of thousands of points.
+    """
+    return lattice_level(max(epsilon, math.sqrt(widest_gaussian(epsilon, delta)) / 2))
+
+
 def make_menu(costs: Sequence[Cost], epsilon: float, delta: float, *, credit: float = 0.0) -> Menu:
     """The menu of `costs`, the nominal mechanism first, for a budget (epsilon, delta).
 
@@ -126,7 +135,7 @@ def make_menu(costs: Sequence[Cost], epsilon: float, delta: float, *, credit: fl
     if not 1e-3 <= epsilon <= 500:
         raise ValueError(f"epsilon must lie between 0.001 and 500 with a menu, got {epsilon!r}")
     # A short menu can afford a finer lattice.
-    losses = Losses(epsilon, delta, lattice_level(epsilon) - (len(costs) <= _SHORT))
+    losses = Losses(epsilon, delta, budget_level(epsilon, delta) - (len(costs) <= _SHORT))
     for cost in costs:
         _require_one_run(cost, losses, epsilon, delta)
     runs = [

@@ -76,10 +76,10 @@ def fits_menu(planned: Sequence[tuple[Cost, int]], epsilon: float, delta: float)
 
     By exact losses: the menu of its costs comes close, and takes longer to make.
     """
-    from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
+    from dosimeter.accounting.priced.menu import Losses, budget_level, hockey_stick
 
     share = menu_part(epsilon, delta)
-    losses = Losses(epsilon, share, lattice_level(epsilon) + 1)
+    losses = Losses(epsilon, share, budget_level(epsilon, share) + 1)
     for way in Direction:
         total = None
         for cost, count in planned:

@@ -22,7 +22,7 @@ from dosimeter.accounting.priced import verify
 from dosimeter.accounting.priced.items import Direction, Item, Menu
 from dosimeter.accounting.priced.lattice import Measure
 from dosimeter.accounting.priced.losses import single_loss, symmetric
-from dosimeter.accounting.priced.menu import Losses, fits, lattice_level, most_runs
+from dosimeter.accounting.priced.menu import Losses, budget_level, fits, most_runs
 from dosimeter.accounting.priced.table import ValueTable
 from dosimeter.rdp import Cost
 
@@ -45,7 +45,7 @@ def priced(menu: Menu, cost: Cost) -> Item | None:
     if not menu.credit > 0 or cost.delta != 0:
         return None
     try:
-        single_loss(cost, Direction.REMOVE, lattice_level(menu.epsilon))
+        single_loss(cost, Direction.REMOVE, budget_level(menu.epsilon, menu.delta))
     except ValueError:
         return None  # its loss is not known, or not on the scale of a menu
     shop = _shop(menu)
@@ -58,7 +58,7 @@ def _shop(menu: Menu) -> _Shop | None:
     if blocks is None:
         return None
     few, size = blocks
-    level = lattice_level(menu.epsilon)
+    level = budget_level(menu.epsilon, menu.delta)
     # A finer lattice takes four times as long, and V is what it was when the menu was made.
     for finer in (0, 1):
         for richer in few.with_references():
