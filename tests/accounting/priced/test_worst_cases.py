@@ -5,7 +5,7 @@ Each claim is held against a lower bound on the truth (tests/adversaries), not a
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 import dosimeter as dm
 from adversaries import player
@@ -13,6 +13,8 @@ from adversaries.observer import seen_of
 from dosimeter.accounting.priced import verify
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
 from dosimeter.accounting.priced.losses import single_loss
+from dosimeter.accounting.priced.menu import Losses, budget_level, capacity
+from dosimeter.accounting.priced.verify import most_quanta
 from dosimeter.attack import FiniteMechanism
 
 DELTA = 1e-6
@@ -54,6 +56,35 @@ class TestTheOtherDirection:
         forth, back = hockey_sticks(BACKWARD, most, 4.0)
         assert forth < back <= DELTA
         assert hockey_sticks(BACKWARD, most + 2, 4.0)[1] > DELTA
+
+    def test_is_counted_by_a_menu_of_several_costs(self):
+        """A jump of 1.1 for whoever adds, beside Gaussians: at 99 quanta either is safe alone."""
+        cost, chance, epsilon = dm.Gaussian(50.0), 3.5e-8, 1.0
+        jump = FiniteMechanism((-1.1,), (chance,))
+        items = (Item(cost, 2, 2), Item(jump, 1, 1))
+        # She who buys thrice, each time 32 Gaussians or 33 jumps by the loss so far, passes delta.
+        rarer, losses = chance * np.exp(1.1), np.linspace(-1.5, 2.5, 8001)
+        deviation, z = np.sqrt(32) / 50, np.linspace(-7.0, 7.0, 141)
+        weights = norm.pdf(z) / norm.pdf(z).sum()
+        steps, dips = deviation * z + deviation**2 / 2, np.log1p(-rarer) - np.log1p(-chance)
+        reached = np.maximum(-np.expm1(epsilon - losses), 0.0)
+        for _ in range(3):
+            gaussians = sum(
+                weight * np.interp(losses + step, losses, reached)
+                for step, weight in zip(steps, weights, strict=True)
+            )
+            jumps = sum(
+                binom.pmf(k, 33, rarer)
+                * np.interp(losses + 1.1 * k + (33 - k) * dips, losses, reached)
+                for k in range(3)
+            )
+            reached = np.maximum(gaussians, jumps)
+        assert np.interp(0.0, losses, reached) > 1.1 * DELTA
+        for alone in items:
+            assert most_quanta(Menu(epsilon, DELTA, 99, (alone,))) == 99
+        priced = Losses(epsilon, DELTA, budget_level(epsilon, DELTA) - 1)
+        assert capacity(items, priced, epsilon, DELTA) < 99
+        assert most_quanta(Menu(epsilon, DELTA, 99, items)) < 99
 
     def test_is_counted_by_a_ladder(self):
         """A reading that knows one direction only would give ten delta away."""
