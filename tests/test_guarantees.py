@@ -115,6 +115,26 @@ class TestGates:
         assert holds(SPENT, reading)
         assert not holds(SPENT, 0.7 * reading)
 
+    @pytest.mark.parametrize("chance", [1e-4, 2.5e-5, 3e-7])
+    def test_failures_and_losses_are_within_the_sum_of_both_deltas(self, chance):
+        """Runs that may fail show all if they do; the others, and Gaussians, are seen besides."""
+        gate = dm.Filter(1.0, DELTA, approx_delta=1e-3)
+        cost, rest = dm.ApproxDp(0.01, chance), dm.Gaussian(100.0)
+        count = gate.affordable(cost)
+        gate.spend(cost, count)
+        left = gate.affordable(rest)
+        if left:
+            gate.spend(rest, left)
+
+        def reached(runs):
+            failed = -math.expm1(runs * math.log1p(-chance))
+            spent = [(dm.PureDp(0.01), runs), *([(rest, left)] if left else [])]
+            return failed + (1 - failed) * seen_of(spent, 1.0, DELTA)
+
+        assert 0 < reached(count) <= DELTA + 1e-3
+        if count * chance > 0.9e-3:  # it is failures that it ended for
+            assert reached(count + 2) > 1e-3
+
     def test_readings_at_the_worst_moment(self):
         gate, read = dm.Odometer(1e-3), []
         for _ in range(30):
@@ -221,6 +241,15 @@ class TestCommands:
             # What is unsound under adaptive choices holds for a schedule fixed beforehand.
             assert holds(schedule, line.last, 1e-5), line.name
         assert not holds(schedule, 0.98 * shown.limit.last, 1e-5)
+
+    def test_nor_for_menus(self):
+        schedule = [(dm.Gaussian(20.0), 30)]
+        shown = compare(schedule, 1e-5, points=1)
+        menus = {line.name: line.last for line in shown.lines if "menu" in line.name}
+        assert len(menus) == 2
+        for name, epsilon in menus.items():
+            assert holds(schedule, epsilon, 1e-5), name
+            assert not holds(schedule, 0.95 * epsilon, 1e-5), name
 
     def test_train_takes_no_noise_too_little(self):
         asked = config_from(changed(training={"noise_multiplier": None, "epochs": 50}))
