@@ -367,6 +367,13 @@ class TestBadStates:
         with pytest.raises(dm.StateError, match="state"):
             type(gate).from_state({**gate.state(), **edit})
 
+    def test_a_state_nested_without_end_is_refused(self, gate):
+        nest = []
+        for _ in range(100_000):
+            nest = [nest]
+        with pytest.raises(dm.StateError, match="state must be plain JSON"):
+            type(gate).from_state({**gate.state(), "orders": nest})
+
     def test_states_with_something_missing_are_refused(self, gate):
         for name in gate.state():
             state = gate.state()

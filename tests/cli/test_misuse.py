@@ -116,6 +116,7 @@ CASES = [
     ("compare --delta 1e-6 --schedule page.html", 2, "schedule must be a .csv or .json file"),
     ("compare --delta 1e-6 --schedule wrong.csv", 2, "row 1 must have exactly"),
     ("compare --delta 1e-6 --schedule wrong.json", 2, "wrong.json"),
+    ("compare --delta 1e-6 --schedule deep.json", 2, "got one nested too deeply"),
     (f"{COMPARE} --plot picture.gif", 2, "plot must end in .png"),
     (f"{COMPARE} --csv no/such/folder.csv", 2, "must be in a folder that exists"),
     ("report nowhere", 2, "run must be a folder, got 'nowhere'"),
@@ -137,6 +138,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "page.html").write_text("<!doctype html>" + "<p>no\n" * 300)
     (tmp_path / "wrong.csv").write_text("steps,noise\n3,1\n")
     (tmp_path / "wrong.json").write_text('[{"steps": ')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
     (tmp_path / "empty").mkdir()
     save_run(tmp_path / "run")

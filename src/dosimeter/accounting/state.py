@@ -70,6 +70,6 @@ def one(name: str, value: object) -> float:
 def _checksum(body: Mapping[str, Any]) -> str:
     try:
         text = json.dumps(body, sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise StateError(f"state must be plain JSON, got something else: {error}") from None
     return hashlib.sha256(text.encode()).hexdigest()

@@ -85,7 +85,7 @@ def cost_from(options: Mapping[str, str | None], neighbours: str | None = None) 
         raise ValueError(f"--neighbours must not come with --cost, which says it, got {text}")
     try:
         return from_plain(json.loads(text))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"--cost must be JSON such as {_EXAMPLE}, got {text}: {error}") from error
 
 

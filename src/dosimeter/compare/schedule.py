@@ -39,7 +39,10 @@ def read_schedule(path: str | pathlib.Path) -> Schedule:
     """
     path = pathlib.Path(path)
     if path.suffix.lower() == ".json":
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            rows = json.loads(path.read_text(encoding="utf-8"))
+        except RecursionError:
+            raise ValueError("schedule must be a list of rows, got one nested too deeply") from None
         if not isinstance(rows, list):
             raise ValueError(f"schedule must be a list of rows, got {type(rows).__name__}")
     elif path.suffix.lower() == ".csv":

@@ -158,7 +158,11 @@ class History:
             StateError: The file holds something else.
         """
         with open(path, encoding="utf-8") as file:
-            return cls.from_state(json.load(file))
+            try:
+                state = json.load(file)
+            except (ValueError, RecursionError) as error:
+                raise StateError(f"state must be that of a history: {error}") from error
+        return cls.from_state(state)
 
     def state(self) -> dict[str, Any]:
         """The history as plain JSON values."""
