@@ -421,3 +421,24 @@ def test_a_delta_that_is_large_beside_epsilon_is_priced_in_seconds(epsilon, delt
     sold = gate.affordable(step)
     assert hockey_stick(sold) <= gate.menu.delta
     assert hockey_stick(1.02 * sold + 1) > gate.menu.delta
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "costs"),
+    [
+        (0.439, 0.00388, [(1.9e-05, 0.432)]),
+        (0.605, 0.00626, [(4.08e-06, 0.361)]),
+        (0.359, 0.0841, [(1.84e-04, 0.301)]),
+        (0.0059, 0.00332, [(0.0976, 50.9)]),
+        (0.0157, 0.00388, [(0.347, 629.0), (5.51e-4, 1.114)]),
+    ],
+)
+def test_rare_jumps_and_wide_losses_at_a_large_delta_are_priced_in_seconds(epsilon, delta, costs):
+    """Two of these were refused after minutes, for the checker saw more outside of its windows."""
+    began = time.process_time()
+    menu = [dm.SampledGaussian(*cost) for cost in costs]
+    gate = dm.Filter(epsilon, delta, menu=menu)
+    assert time.process_time() - began < 60  # half of it on a quiet machine
+    plain = dm.Filter(epsilon, delta)
+    assert all(gate.affordable(cost) > plain.affordable(cost) for cost in menu)

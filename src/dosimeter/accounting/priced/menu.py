@@ -115,7 +115,7 @@ def budget_level(epsilon: float, delta: float) -> int:
 
     They do where delta is large beside it, and sums would have hundreds of thousands of points.
     """
-    return lattice_level(max(epsilon, math.sqrt(widest_gaussian(epsilon, delta)) / 2))
+    return lattice_level(max(epsilon, 2 * math.sqrt(widest_gaussian(epsilon, delta))))
 
 
 def make_menu(costs: Sequence[Cost], epsilon: float, delta: float, *, credit: float = 0.0) -> Menu:

@@ -174,7 +174,8 @@ def total_of(pair: Pair, runs: int, coarse: float, reach: float, outside: float)
         while part > 2 and _window(total, part, outside)[1] > _MOST_POINTS:
             part = math.isqrt(part)
         runs = -(-runs // part)
-        total = _capped(_power(total, part, outside), reach)
+        # What one stage leaves outside is taken as often as the next one adds it up.
+        total = _capped(_power(total, part, outside / runs), reach)
         while runs > 1 and total.step < coarse and _deviation(total) > 32 * total.step:
             total = _halved(total)
     while total.step < coarse * (1 - 1e-9):
