@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dosimeter as dm
 from dosimeter.accounting.guarantee import Guarantee
-from dosimeter.rounding import at_least, at_most, exact, in_six_digits, shortened
+from dosimeter.rounding import at_least, at_most, exact, in_six_digits, not_negative, shortened
 
 FINITE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 
@@ -101,3 +101,11 @@ def test_a_cost_is_said_in_few_digits_and_written_exactly():
     assert str(third) == "SampledGaussian(sample_rate=0.333334, noise_multiplier=0.666666)"
     assert str(dm.Together([dm.PureDp(1 / 3)])) == "Together(costs=(PureDp(epsilon=0.333334),))"
     assert str(dm.Gaussian(20)) == repr(dm.Gaussian(20))
+
+
+def test_no_number_stays_none_where_a_value_is_kept_from_being_negative():
+    """Python's max(0.0, nan) is 0.0: once a search was said to cost next to nothing for it."""
+    assert math.isnan(not_negative(math.nan))
+    assert not_negative(-1.0) == 0.0
+    assert not_negative(2.5) == 2.5
+    assert not_negative(math.inf) == math.inf

@@ -39,6 +39,11 @@ def share_words(share: float) -> str:
     return "100 %" if share >= 1 else f"{min(tenths, 999) / 10:g} %"
 
 
+def not_negative(value: float) -> float:
+    """The value, or 0 if it is below; NaN stays NaN, of which `max(0.0, value)` makes 0."""
+    return 0.0 if value < 0 else value
+
+
 def score_words(score: float) -> str:
     """A noisy share in percent; where noise carried it past none or all, none or all."""
     return f"{100 * min(1.0, max(0.0, score)):.1f} %"

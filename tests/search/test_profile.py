@@ -18,6 +18,7 @@ from dosimeter.attack import FiniteMechanism
 from dosimeter.rdp.loss import Direction
 from dosimeter.search import approximate, best_of
 from dosimeter.search.profile import _profile
+from dosimeter.search.selection import selection
 
 STEP, STEPS = dm.SampledGaussian(0.01, 2.0), 1872
 """A trial of epsilon 1.00 at delta 1e-6 by an exact accountant."""
@@ -70,6 +71,45 @@ def test_no_score_of_any_small_mechanism_tells_more_than_delta(trial, steps, mea
     for ranked in [by_loss, by_loss[::-1], *orders]:
         p, q = map(np.array, zip(*ranked, strict=True))
         assert told(best(Outputs(p, q, p - q), generating), epsilon) <= delta * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        dm.BestOf(dm.Gaussian(0.2), 40, 16.0),
+        dm.BestOf(dm.PureDp(10.0), 100, 16.0),
+        dm.BestOf(dm.PureDp(1.694), 2000, 1000.0, 1.0),
+        dm.BestOf(dm.Laplace(0.1), 100, 16.0),
+        selection(dm.SampledGaussian(0.5, 1.0), 5000, mean=6.0, score=dm.Gaussian(3.8)),
+        selection(dm.SampledGaussian(0.99, 0.2), 300, mean=2.0, score=dm.Gaussian(2.0)),
+    ],
+    ids=str,
+)
+def test_a_trial_beyond_what_doubles_tell_apart_is_refused(search):
+    """Sums of e^loss were no number once, and no number was taken for an epsilon of 1e-10."""
+    with pytest.raises(ValueError, match=r"^search must have trials whose epsilon is at most 500"):
+        approximate(search, 1e-5)
+
+
+@pytest.mark.parametrize("mean", [1.0, 6.0, 1000.0])
+def test_a_selection_of_dear_trials_costs_no_less_than_one(mean):
+    """Run by run, up to where they are refused; one trial costs what its closed form says."""
+    delta, last = 1e-6, 0.0
+    for steps in range(1, 50):
+        try:
+            found = approximate(dm.BestOf(dm.Gaussian(0.2), steps, mean), delta).epsilon
+        except ValueError:
+            found = math.inf
+
+        def stick(epsilon, mu=5 * steps**0.5):
+            far, near = -mu / 2 - epsilon / mu, mu / 2 - epsilon / mu
+            return norm.cdf(near) - math.exp(epsilon + norm.logcdf(far))
+
+        alone = brentq(lambda epsilon: stick(epsilon) - delta, 0, 800)
+        assert found >= max(alone, last) * (1 - 1e-9)
+        assert found < math.inf or alone > 450
+        last = found
+    assert last == math.inf
 
 
 @pytest.mark.parametrize("eta", [0.0, 1.0])

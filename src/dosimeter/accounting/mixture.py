@@ -25,6 +25,7 @@ import numpy.typing as npt
 from dosimeter import arguments
 from dosimeter.rdp.cost import UP, UP_EACH
 from dosimeter.rdp.orders import FloatArray, Orders, locked
+from dosimeter.rounding import not_negative
 
 _WEIGHT_SLACK = 1e-12
 """Weights are scaled down by this, so that rounding cannot make them sum to more than 1."""
@@ -139,12 +140,12 @@ class Mixture:
             root = self._root(base, excess, level, terms) if finite else None
         tail, log_total = float(self._inverse.dot(terms)), math.log(total)
         if not log_total <= self._near:
-            return max(0.0, self._optimum(base, level, tail / total)), root
+            return not_negative(self._optimum(base, level, tail / total)), root
         # Theorem 4e: the supremum is no higher than the tangent at this level reaches it.
         slope = (total * (1.0 + self._noise) - 1.0) / (1.0 - tail * (1.0 + self._noise))
         beyond = slope * (log_total + 2.0 * self._noise) / self._least
         value = level + math.log1p(-tail * (1.0 - self._noise)) + beyond
-        return max(0.0, _round_up(base, value, scale=abs(level))), root
+        return not_negative(_round_up(base, value, scale=abs(level))), root
 
     def epsilons(self, rows: FloatArray) -> FloatArray:
         """As `epsilon`, for the sums in each row at once; NaN where it must be asked one by one."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from dosimeter.accounting.classic.composition import distribution
 from dosimeter.rdp import Cost
 from dosimeter.rdp.loss import Direction
+from dosimeter.rounding import not_negative
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -54,7 +55,7 @@ class ExactTotal:
         """Epsilon of everything added so far."""
         if self._total is None:
             return 0.0
-        return max(0.0, float(self._total.get_epsilon_for_delta(self._delta)))
+        return not_negative(float(self._total.get_epsilon_for_delta(self._delta)))
 
 
 def interval(schedule: Iterable[tuple[Cost, int]]) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from dosimeter import arguments
 from dosimeter.accounting.classic import RdpComposition
 from dosimeter.accounting.priced.lattice import Measure
-from dosimeter.accounting.priced.menu import Losses, lattice_level, least_epsilon
+from dosimeter.accounting.priced.menu import Losses, budget_level, least_epsilon
 from dosimeter.rdp import ApproxDp, BestOf
 from dosimeter.rdp.loss import Direction
 from dosimeter.rdp.orders import FloatArray
@@ -27,6 +27,9 @@ _CELL = 1e-3
 _BELOW = 14.0
 _POINTS = 1000
 
+_MOST_EPSILON = 500.0
+"""As with a menu. What a trial loses beyond is no longer told apart by doubles of e^loss."""
+
 
 def approximate(search: BestOf, delta: float) -> ApproxDp:
     """The whole search as one (epsilon, delta), to be spent from a gate's `approx_delta`.
@@ -36,7 +39,7 @@ def approximate(search: BestOf, delta: float) -> ApproxDp:
         delta: What may fail.
 
     Raises:
-        ValueError: The loss of a trial is not known, or too large.
+        ValueError: The loss of a trial is not known, or its epsilon is above 500.
 
     Guarantee:
         The best trial, published alone under the conditions of `BestOf`, is (epsilon, delta)-DP:
@@ -62,10 +65,11 @@ def approximate(search: BestOf, delta: float) -> ApproxDp:
     for way, back in (tuple(Direction), tuple(Direction)[::-1]):
         # Doubles have told the trial's profile to twelve digits.
         alone = least_epsilon(trials[way], share)
-        epsilon = max(epsilon, alone + (1 + search.eta) * _favour(trials[back], search.gamma))
-    epsilon = min(max(epsilon, 0.0) * (1 + _SLACK) + _SLACK, search.pure_epsilon)
-    if not epsilon < math.inf:
-        raise ValueError(f"delta must be one that trials can meet, got {delta!r} for {search}")
+        one_way = alone + (1 + search.eta) * _favour(trials[back], search.gamma)
+        if not one_way < math.inf:  # max() would pass over NaN
+            raise _beyond(search)
+        epsilon = max(epsilon, one_way)
+    epsilon = min(epsilon * (1 + _SLACK) + _SLACK, search.pure_epsilon)
     return ApproxDp(epsilon, delta, neighbours=search.neighbours)
 
 
@@ -73,8 +77,10 @@ def _trials(search: BestOf, delta: float) -> dict[Direction, Measure]:
     """The loss of one trial in each direction, on a lattice for about its epsilon."""
     rough = RdpComposition(delta=delta)
     rough.spend(search.cost, search.steps)
-    about = min(max(float(rough.epsilon), 1e-3), 500.0)
-    losses = Losses(about, delta, lattice_level(about))
+    if not rough.epsilon <= _MOST_EPSILON:
+        raise _beyond(search)
+    about = max(float(rough.epsilon), 1e-3)
+    losses = Losses(about, delta, budget_level(about, delta))
     trials = {}
     for way in Direction:
         trial, *others = (losses.of(part, search.steps, way) for part in search.cost.parts)
@@ -82,6 +88,13 @@ def _trials(search: BestOf, delta: float) -> dict[Direction, Measure]:
             trial = trial.plus(part)
         trials[way] = trial
     return trials
+
+
+def _beyond(search: BestOf) -> ValueError:
+    return ValueError(
+        f"search must have trials whose epsilon is at most {_MOST_EPSILON:g}, got {search}. Take "
+        "more noise or fewer steps, or charge its curve"
+    )
 
 
 def _favour(back: Measure, gamma: float) -> float:
@@ -93,8 +106,9 @@ def _favour(back: Measure, gamma: float) -> float:
     """
     if gamma == 1:
         return 0.0
-    last = max(1, back.lo + len(back.p))
-    epsilons = np.linspace(0.0, last * back.step, _POINTS)
+    last = max(1, back.lo + len(back.p)) * back.step
+    # Beyond, b is below any double; fewer places only lower it.
+    epsilons = np.linspace(0.0, min(last, _MOST_EPSILON), _POINTS)
     a = np.append(np.exp(np.arange(math.log(gamma) - _BELOW, 0.0, _CELL)), 1.0)
     b = np.zeros(len(a))
     for epsilon, most in zip(epsilons.tolist(), _profile(back, epsilons).tolist(), strict=True):
@@ -107,7 +121,9 @@ def _profile(loss: Measure, epsilons: FloatArray) -> FloatArray:
     """E (1 - e^{epsilon - X})+ at every epsilon, rounded up."""
     x = (loss.lo + np.arange(len(loss.p))) * loss.step
     above = np.append(np.cumsum(loss.p[::-1])[::-1], 0.0) * (1 + _SLACK)
-    shrunk = np.append(np.cumsum((loss.p * np.exp(-x))[::-1])[::-1], 0.0) * (1 - _SLACK)
+    # Losses below 0 are above no epsilon; e^-loss of the lowest would be no number.
+    falls = np.exp(-np.maximum(x, 0.0))
+    shrunk = np.append(np.cumsum((loss.p * falls)[::-1])[::-1], 0.0) * (1 - _SLACK)
     start = np.searchsorted(x, epsilons, side="right")
     gain = np.maximum(above[start] - np.exp(epsilons) * shrunk[start], 0.0)
     return np.asarray((gain + loss.inf) * (1 + loss.rel) * (1 + _SLACK))

@@ -26,6 +26,7 @@ from dosimeter.accounting.classic.rule import (
 from dosimeter.accounting.weights import DEFAULT_ORDERS
 from dosimeter.rdp import Cost
 from dosimeter.rdp.orders import FloatArray
+from dosimeter.rounding import not_negative
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -85,7 +86,7 @@ class RdpComposition(CurveRule):
 
     def _reading(self, sums: FloatArray) -> float:
         best = self._conversion.epsilon(self._orders.array, sums, self._delta).min()
-        return max(0.0, float(best))
+        return not_negative(float(best))
 
 
 class PldComposition(Rule):

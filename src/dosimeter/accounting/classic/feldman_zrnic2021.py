@@ -21,6 +21,7 @@ from dosimeter import arguments
 from dosimeter.accounting.classic.rule import Conversion, CurveRule, Validity
 from dosimeter.rdp import Cost
 from dosimeter.rdp.orders import FloatArray
+from dosimeter.rounding import not_negative
 
 
 class FixedOrderFilter(CurveRule):
@@ -45,7 +46,9 @@ class FixedOrderFilter(CurveRule):
         self._conversion = conversion
 
     def _reading(self, sums: FloatArray) -> float:
-        return max(0.0, float(self._conversion.epsilon(self._orders.array, sums, self._delta)[0]))
+        return not_negative(
+            float(self._conversion.epsilon(self._orders.array, sums, self._delta)[0])
+        )
 
 
 class StackedOdometer(CurveRule):
@@ -79,7 +82,9 @@ class StackedOdometer(CurveRule):
         if not self._opened:
             return 0.0
         rdp = np.array([self._opened * self._size])
-        return max(0.0, float(self._conversion.epsilon(self._orders.array, rdp, self._delta)[0]))
+        return not_negative(
+            float(self._conversion.epsilon(self._orders.array, rdp, self._delta)[0])
+        )
 
     def admits(self, cost: Cost, count: int = 1) -> bool:
         """Whether one run fits into an empty filter; changes nothing."""
