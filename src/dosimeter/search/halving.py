@@ -9,6 +9,7 @@ Optuna's journal, spends in the ledger's.
 
 from __future__ import annotations
 
+import math
 import pathlib
 import time
 from collections.abc import Mapping
@@ -167,8 +168,12 @@ class Halving:
             open_ = [n for n in members if (n, rung) not in scores and n not in lost]
             for number in open_:
                 lock = self._lock(number)
-                if lock is not None:
+                if lock is None:
+                    continue
+                # Whoever held it may have done it since the scores were read.
+                if (number, rung) not in self.scores() and number not in self.lost():
                     return Unit(number, rung, self.settings()[number], lock), False
+                lock.release()
             if rung == 0 and len(members) < count:
                 number = self._asked()
                 return Unit(number, 0, self.settings()[number], self._lock(number)), False
@@ -228,7 +233,7 @@ class Halving:
         steps = trained(trial, target, path)
         if steps < target:
             self.study.set_user_attr(_ENDED, _REFUSED)
-        self.study.set_user_attr(f"{_PAID}{unit.number} {unit.rung}", None)  # it is used up
+        self._use_up(unit)
         with trial.averaged() as network:
             value = self._workshop.score(config, network, score)
         self.study.set_user_attr(f"steps {unit.number} {unit.rung}", steps)
@@ -240,19 +245,46 @@ class Halving:
 
         Raises:
             BudgetExceeded: The budget refused it; nothing was trained.
-            StateError: The ledger does not know of the one that was paid before a kill.
+            StateError: One was paid before a kill, and was another, or the ledger forgot it.
         """
         if self.plan.score is None:
             return Prepaid({})
         key = f"{_PAID}{unit.number} {unit.rung}"
         ledger = Noted(self._budget, f"search {self.plan.id}, score of trial {unit.number}")
-        position = self.study.user_attrs.get(key)
-        if position is None:
+        paid = self.study.user_attrs.get(key)
+        if paid is None or paid["read"]:
             ledger.spend(self.plan.score)
-            self.study.set_user_attr(key, ledger.state())
-        elif not ledger.holds(position):
+            paid = {"entry": ledger.state(), "noise": self.plan.score_noise, "read": False}
+            self.study.set_user_attr(key, paid)
+        elif not ledger.holds(paid["entry"]):
             raise _forgotten(self._folder / "study.log")
+        elif paid["noise"] != self.plan.score_noise:
+            raise StateError(
+                f"{self._folder / 'plan.json'} must be as the search wrote it, got scores of noise "
+                f"{self.plan.score_noise!r}, where one of noise {paid['noise']!r} was paid"
+            )
         return Prepaid({self.plan.score: 1})
+
+    def _use_up(self, unit: Unit) -> None:
+        """Writes down that the score which was paid is read, before it is."""
+        key = f"{_PAID}{unit.number} {unit.rung}"
+        paid = self.study.user_attrs.get(key)
+        if paid is not None:
+            self.study.set_user_attr(key, {**paid, "read": True})
+
+    def require_remembered(self) -> None:
+        """Raises StateError if the ledger has forgotten anything that this search has spent.
+
+        Each entry of a journal holds the hash of the one before, so the last one is enough.
+        """
+        checkpoints = sorted((self._folder / "trials").glob("*.pt"))
+        kept = [(_state(path)["engine"]["gate"], path) for path in checkpoints]
+        log, found = self._folder / "study.log", self.study.user_attrs.items()
+        kept += [(paid["entry"], log) for key, paid in found if key.startswith(_PAID)]
+        if kept:
+            entry, path = max(kept, key=lambda one: _place(one[0]))
+            if not Noted(self._budget, "").holds(entry):
+                raise _forgotten(path)
 
     def _lose(self, number: int, why: str) -> None:
         """Writes down that a trial came to nothing; to Optuna it is worse than any score."""
@@ -308,6 +340,14 @@ def _state(path: pathlib.Path) -> Any:
         return torch.load(path, weights_only=True)
     except Exception as error:  # bytes that are no checkpoint can raise anything
         raise StateError(f"{path} must be as the search wrote it: {error}") from error
+
+
+def _place(position: object) -> float:
+    """Where in a journal an entry is; what says nothing of it comes last, and no journal has it."""
+    match position:
+        case {"sequence": int(sequence)}:
+            return sequence
+    return math.inf
 
 
 def _kept(path: pathlib.Path, ledger: Noted) -> int:

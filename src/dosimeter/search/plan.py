@@ -50,6 +50,7 @@ class Plan:
         counts: How many trials reach each rung.
         steps: How many steps the config's own setting has taken by the end of each.
         delta: What pays for a selection as one (epsilon, delta); None for its Rényi curve.
+        before: What had been spent from the budget when the search began.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Plan:
     counts: list[int]
     steps: list[int]
     delta: float | None = None
+    before: float = 0.0
 
     @property
     def score(self) -> Gaussian | None:
@@ -85,7 +87,7 @@ class Plan:
         """The plan that a search was begun with.
 
         Raises:
-            StateError: There is none, or it was edited.
+            StateError: There is none, or it is no plan.
         """
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))

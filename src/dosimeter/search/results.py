@@ -51,6 +51,7 @@ def outcome(
         "scored_records": len(workshop.parts.scored),
         "kind": search.config.budget.kind,
         "epsilon": standing.epsilon,
+        "epsilon_before": plan.before,
         "limit": standing.limit,
         "delta": promise.delta,
         "guarantee": str(promise),

@@ -23,6 +23,7 @@ import torch
 from dosimeter.accounting import Filter
 from dosimeter.decisions import History
 from dosimeter.decisions.menus import patiently
+from dosimeter.errors import StateError
 from dosimeter.rounding import exact, score_words
 from dosimeter.runs.folder import RunFolder
 from dosimeter.runs.networks import Network
@@ -76,16 +77,15 @@ def tune(
     found = parts(search)
     plan, gate = _priced(search, folder.path, found, note)
     with folder.held(search.text, resume=resume):
-        if not folder.checkpoint.exists():
-            plan.write(folder.checkpoint)
         with _budget(search, folder.path, gate) as budget:
-            before = budget.epsilon
+            if not folder.checkpoint.exists():
+                plan = dataclasses.replace(plan, before=budget.epsilon)
+                plan.write(folder.checkpoint)
             workshop = Workshop(search, found, plan)
             if search.table.method == "best_of":
                 result = _best_of(search, plan, workshop, budget, folder)
             else:
                 result = _halving(search, plan, workshop, budget, folder, path, processes, tell)
-            result["epsilon_before"] = before if not resume else None
             folder.write("search.json", json.dumps(result, indent=1) + "\n")
         if search.table.method == "best_of":
             undated(folder.path)
@@ -114,6 +114,11 @@ def _priced(
     """The plan in the folder, or a new one and the filter that pays for it."""
     if (folder / "plan.json").exists():
         return Plan.read(folder / "plan.json"), None
+    if (folder / "study.log").exists():
+        raise StateError(
+            f"{folder / 'plan.json'} must be there, got a search that has begun without it; put it "
+            "back, or search in another folder: what this one spent stays spent"
+        )
     own = search.config.budget.kind == "filter"
     with patiently(note), nullcontext() if own else shared(search.config.budget) as budget:
         planner = Planner(
@@ -147,7 +152,12 @@ def _budget(search: Search, folder: pathlib.Path, gate: Filter | None) -> Iterat
     with Ledger.open(f"sqlite:///{folder / 'budget.db'}") as ledger:
         if _OWN not in ledger:
             assert asked.epsilon is not None
-            assert gate is not None
+            if gate is None:
+                raise StateError(
+                    f"{folder / 'budget.db'} must be the ledger that the search began with, got "
+                    "one without its budget; put it back as it was last, or search in another "
+                    "folder: what this search spent stays spent"
+                )
             weights = list(gate.weights)
             ledger.create(
                 _OWN,
@@ -184,11 +194,13 @@ def _halving(
         words = "" if best is None else f"best score {score_words(best)}, "
         tell(f"{words}epsilon {budget.epsilon:.3f} of {exact(budget.limit)}", len(scores), of)
 
+    halving.require_remembered()
     told()
     if processes == 1:
         halving.work(told)
     else:
         _side_by_side(path, folder.path, processes, told)
+    halving.require_remembered()
     number = halving.winner()
     if number is None and halving.lost():
         raise _all_lost([*halving.lost().values()][-1])
