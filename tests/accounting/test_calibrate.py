@@ -5,6 +5,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
 import dosimeter as dm
+from dosimeter.accounting import calibrate
 from dosimeter.accounting.calibrate import calibrated
 
 DELTA = 1e-6
@@ -58,3 +59,18 @@ def test_a_budget_that_can_have_no_menu_is_calibrated_without_one():
     assert gate.menu is None
     assert gate.affordable(dm.Gaussian(noise)) == 2
     assert "epsilon must lie between" in str(told[0])
+
+
+def test_a_plan_is_priced_in_the_order_of_its_menu(monkeypatch):
+    """With the readings of a signal as the nominal mechanism a menu was never enough for a plan."""
+    seen, step, reading = [], dm.SampledGaussian(1 / 3, 4.6), dm.Gaussian(20.0)
+
+    def sold(epsilon, delta, menu, planned, noise):
+        seen.append(menu(noise))
+        return noise, dm.Filter(epsilon, delta)
+
+    monkeypatch.setattr(calibrate, "_sold", sold)
+    calibrate.menu_noise(
+        4.0, 1e-5, menu=lambda _: [step, reading], planned=lambda _: [(reading, 10), (step, 100)]
+    )
+    assert seen == [[step, reading]]

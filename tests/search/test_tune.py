@@ -287,6 +287,6 @@ def test_a_selection_that_is_resumed_pays_again_and_says_so(monkeypatch):
     config(BEST, budget={"epsilon": 40.0, "menu": False})
     with monkeypatch.context() as broken:
         broken.setattr(Workshop, "score", failing)
-        assert "--resume" in run("config.toml", code=130).stderr
+        assert "nothing of it can be gone on with" in run("config.toml", code=130).stderr
     assert "pays for another one" in run("config.toml", "--resume").stderr
     assert len(journal()[1]) == 2

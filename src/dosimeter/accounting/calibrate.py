@@ -211,7 +211,9 @@ def menu_noise(
         return fits_menu(list(planned(noise)), epsilon, delta)
 
     def only_planned(noise: float) -> Sequence[Cost]:
-        return [cost for cost, _ in planned(noise)]
+        """In the order of the menu, whose first cost is the nominal one."""
+        wanted = {cost for cost, _ in planned(noise)}
+        return [cost for cost in menu(noise) if cost in wanted]
 
     noise = least(enough, near=near, stride=1.1)
     if noise is None:

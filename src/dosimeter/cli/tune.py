@@ -52,7 +52,7 @@ def tune(
     try:
         result = _run(config, resume=resume, processes=processes, quiet=as_json)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; go on with: dosimeter tune {config} --resume", err=True)
+        typer.echo(f"interrupted; {_way_on(config)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     page = Path(result["folder"]) / "report.html"
     write(result, page)
@@ -101,24 +101,51 @@ def _run(path: Path, *, resume: bool, processes: int, quiet: bool) -> dict[str, 
             )
 
 
+def _way_on(path: Path) -> str:
+    """What to do after Ctrl-C."""
+    from dosimeter.search.table import read_search
+
+    search = read_search(path)
+    if not (Path(search.config.output.folder) / "plan.json").exists():
+        return f"nothing was spent; begin again with: dosimeter tune {path}"
+    if search.table.method == "best_of":
+        return "what it was charged stays spent, and nothing of it can be gone on with"
+    return f"go on with: dosimeter tune {path} --resume"
+
+
 def _print(result: dict[str, Any], page: Path) -> None:
-    from dosimeter.report.search import unscored
+    from dosimeter.report.search import noise, unscored
     from dosimeter.rounding import at_most, exact, score_words, shortened
 
     winner = result["winner"]
-    chosen = ", ".join(f"{key} {_said(value)}" for key, value in winner["settings"].items())
     earlier = unscored(winner)
     when = "" if earlier is None else f", {earlier}"
     score = score_words(winner["score"])
-    typer.echo(f"winner: {chosen}; {score} of the scored records right{when}")
+    typer.echo(
+        f"winner: {_settings(winner)}; {score} of the scored records right, {noise(result)}{when}"
+    )
     spent = f"epsilon {at_most(result['epsilon'])} of {exact(result['limit'])}"
+    if result["kind"] == "ledger":
+        before = at_most(result["epsilon_before"])
+        spent = f"its budget stands at {spent}, {before} before it"
     typer.echo(f"the whole search: {spent}; ended because {result['ended']}")
+    skipped = result.get("skipped", [])
+    if skipped:
+        first = skipped[0]
+        typer.echo(
+            f"skipped at no cost: {len(skipped)} settings that cannot be trained, such as "
+            f"{_settings(first)}, because {first['reason']}"
+        )
     for one in result.get("trials", []):
         if one.get("lost"):
             typer.echo(f"lost: trial {one['trial']}, because {one['lost']}")
     typer.echo(f"guarantee: {shortened(result['guarantee'])}")
     typer.echo(f"the winner is in {winner['folder']}; guarantee.txt says what is promised")
     typer.echo(f"report: {page.resolve().as_uri()}")
+
+
+def _settings(one: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {_said(value)}" for key, value in one["settings"].items())
 
 
 def _said(value: object) -> str:

@@ -53,7 +53,7 @@ def _winner(result: Mapping[str, Any]) -> str:
     when = "" if earlier is None else f"<p>{earlier[0].upper()}{earlier[1:]}.</p>"
     return (
         f'<article class="card"><h3>Winner</h3><p class="big">{score_words(winner["score"])}'
-        f"<small>of the scored records right, {_noise(result)}</small></p>{when}<ul>{lines}</ul>"
+        f"<small>of the scored records right, {noise(result)}</small></p>{when}<ul>{lines}</ul>"
         f'<p class="quiet">In {_safe(winner["folder"])}.</p></article>'
     )
 
@@ -66,15 +66,19 @@ def unscored(winner: Mapping[str, Any]) -> str | None:
     return f"scored after {at:,} steps; the published model has taken {steps:,} and was not scored"
 
 
-def _noise(result: Mapping[str, Any]) -> str:
+def noise(result: Mapping[str, Any]) -> str:
+    """How exact scores are."""
     if result["score_noise"] is None:
         return "exactly, on public records"
-    return f"± {100 * result['score_noise'] / result['scored_records']:.1f} of noise"
+    return f"± {100 * result['score_noise'] / result['scored_records']:.1f} % of noise"
 
 
 def _spent(result: Mapping[str, Any]) -> str:
     share = min(1.0, result["epsilon"] / result["limit"])
-    shared = " It is shared: others may have spent from it." if result["kind"] == "ledger" else ""
+    shared = ""
+    if result["kind"] == "ledger":
+        before = at_most(result["epsilon_before"])
+        shared = f" It was {before} before this search, and others may have spent from it since."
     return (
         f'<article class="card"><h3>The whole search</h3><p class="big">ε '
         f"{at_most(result['epsilon'])} of {exact(result['limit'])}<small>spent · δ "

@@ -127,7 +127,7 @@ def table_from(kind: type[T], table: str, values: Mapping[str, Any]) -> T:
         if key not in values and field.default is dataclasses.MISSING:
             raise ValueError(f"{table}.{key} must be given, got none")
     hints = typing.get_type_hints(kind)
-    return kind(**{key: _value(f"{table}.{key}", hints[key], v) for key, v in values.items()})
+    return kind(**{key: typed(f"{table}.{key}", hints[key], v) for key, v in values.items()})
 
 
 def require_known(prefix: str, values: Iterable[str], known: Iterable[str]) -> None:
@@ -139,7 +139,7 @@ def require_known(prefix: str, values: Iterable[str], known: Iterable[str]) -> N
             raise ValueError(f"{prefix}{key} must be a known name, got {key!r}; {way}")
 
 
-def _value(key: str, hint: Any, value: Any) -> Any:
+def typed(key: str, hint: Any, value: Any) -> Any:
     """The value as its type wants it."""
     kinds = kinds_of(hint)
     if typing.get_origin(kinds[0]) is Literal:

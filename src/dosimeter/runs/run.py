@@ -211,13 +211,14 @@ def write_results(
     network: Network,
     purse: Purse,
     history: History,
+    scope: words.Scope | None = None,
 ) -> dict[str, Any]:
     """Writes the results: the weights after the guarantee that they need, run.json last.
 
     run.json says that the others are there.
     """
     public = 0 if records.public is None else len(records.public)
-    folder.write("guarantee.txt", words.page(config, purse, history, public=public))
+    folder.write("guarantee.txt", words.page(config, purse, history, public=public, scope=scope))
     folder.write_history(history)
     folder.write_weights(network.whole)
     result = {

@@ -90,13 +90,14 @@ class Halving:
         return {t.number: dict(t.params) for t in trials if _SKIPPED not in t.user_attrs}
 
     def skipped(self) -> list[dict[str, Any]]:
-        """The settings that could not be trained, and why; they cost nothing."""
+        """The settings that could not be trained, once each, and why; they cost nothing."""
         trials = self.study.get_trials(deepcopy=False)
-        return [
+        found = [
             {"settings": dict(t.params), "reason": t.user_attrs[_SKIPPED]}
             for t in trials
             if _SKIPPED in t.user_attrs
         ]
+        return [one for place, one in enumerate(found) if one not in found[:place]]
 
     def lost(self) -> dict[int, str]:
         """The trials that came to nothing, and why; what they cost stays spent."""

@@ -62,13 +62,14 @@ class PrivateObjective:
         self._measure = Measure(gate)
 
     def __call__(self, trial: optuna.trial.Trial) -> float:
-        """Runs a trial; its user attributes say what it was charged."""
+        """Runs a trial; its user attributes say what it was charged, and what was refused."""
         import optuna
 
         allowance = Allowance(self._gate, self._share, measure=self._measure)
         try:
             return self._objective(trial, allowance)
         except BudgetExceeded as refusal:
+            trial.set_user_attr("refused", str(refusal))
             raise optuna.TrialPruned(str(refusal)) from refusal
         finally:
             paid = {repr(cost): count for cost, count in allowance.spent.items()}

@@ -22,6 +22,7 @@ from dosimeter.runs.reader import (
     read_toml,
     require_known,
     table_from,
+    typed,
 )
 
 _RANGE = ("low", "high", "log")
@@ -198,7 +199,7 @@ def _axis(key: str, value: Any) -> Axis:
     if isinstance(value, list):
         if not value or not all(isinstance(one, bool | int | float | str) for one in value):
             raise ValueError(f"{where} must list one or more values, got {value!r}")
-        return Axis(key, choices=tuple(value))
+        return Axis(key, choices=tuple(typed(where, hint, one) for one in value))
     if not isinstance(value, dict):
         raise ValueError(
             f"{where} must be a list of choices or a range, {{ low = …, high = … }}, got {value!r}"

@@ -23,12 +23,13 @@ import torch
 from dosimeter.accounting import Filter
 from dosimeter.decisions import History
 from dosimeter.decisions.menus import patiently
-from dosimeter.errors import StateError
+from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.rounding import exact, score_words
 from dosimeter.runs.folder import RunFolder
 from dosimeter.runs.networks import Network
 from dosimeter.runs.purse import Noted, Purse, shared
 from dosimeter.runs.run import write_results
+from dosimeter.runs.words import Scope
 from dosimeter.search.allowance import Prepaid
 from dosimeter.search.halving import Halving
 from dosimeter.search.plan import Plan, Planner
@@ -41,6 +42,18 @@ if TYPE_CHECKING:
     from dosimeter.ledger import Budget
 
 _OWN = "search"
+
+_WINNER = (
+    "This is the winner of a search, and the promise is that of the whole search: of every step "
+    "and every score of every trial. The results are model.safetensors, history.json, run.json and "
+    "this page, and in the folder of the search search.json, report.html, plan.json"
+)
+_PUBLISHED = {
+    "halving": f"{_WINNER}, study.log and trials. All of them may be given away, but for what a "
+    "model said that raised an error, if one did: that was not released with noise.",
+    "best_of": f"{_WINNER}. All of them may be given away, and nothing else: how many trials there "
+    "were, how long they took and what the others came to must stay unknown.",
+}
 Tell = Callable[[str, int, int], None]
 
 
@@ -72,8 +85,12 @@ def tune(
     if resume and done.is_file():
         note(f"{folder.path} is finished; nothing is left to resume")
         return dict(json.loads(done.read_text(encoding="utf-8")))
-    if resume and search.table.method == "best_of":
-        note("note: a selection keeps nothing to go on from, so this pays for another one")
+    if search.table.method == "best_of":
+        note(
+            "note: a selection keeps nothing to go on from, so this pays for another one"
+            if resume
+            else "note: all of it is paid for at the start; once interrupted it cannot go on"
+        )
     found = parts(search)
     plan, gate = _priced(search, folder.path, found, note)
     with folder.held(search.text, resume=resume):
@@ -274,16 +291,25 @@ def _best_of(
             return -math.inf, loss
         return score, (settings, one.network, one.trainer.history)
 
-    score, best = best_of(
-        trial,  # type: ignore[arg-type]  # a prepaid gate is what it gets
-        gate,
-        cost=cost,
-        steps=steps,
-        mean=float(table.trials),
-        score=plan.score,
-        eta=table.eta or 0.0,
-        delta=plan.delta,
-    )
+    begun = budget.statement().entries
+    try:
+        score, best = best_of(
+            trial,  # type: ignore[arg-type]  # a prepaid gate is what it gets
+            gate,
+            cost=cost,
+            steps=steps,
+            mean=float(table.trials),
+            score=plan.score,
+            eta=table.eta or 0.0,
+            delta=plan.delta,
+        )
+    except BudgetExceeded as refusal:
+        if begun:
+            refusal.add_note(
+                "what was spent before, perhaps by a selection that was interrupted, stays spent: "
+                "search in another folder with a budget that pays for both"
+            )
+        raise
     if isinstance(best, Lost):
         raise _all_lost(str(best))
     settings, network, history = best
@@ -331,4 +357,6 @@ def _write_winner(
     purse = Purse(Noted(budget, ""), kind, budget.limit, promise.delta)
     history.guarantee, history.promise = str(promise), promise
     place.write("config.toml", text)
-    write_results(config, place, workshop.parts.records, network, purse, history)
+    scored = 0 if search.table.public else len(workshop.parts.scored)
+    scope = Scope(_PUBLISHED[search.table.method], scored)
+    write_results(config, place, workshop.parts.records, network, purse, history, scope)
