@@ -51,6 +51,11 @@ BEATEN = {
         Region((BODY, JUMP), (60, 6), _TWO_AND_ONE, 1.08),
         1.005,
     ),
+    "noise 1 and 0.8": (FEW._replace(most=[79, 62, 42, 17], ratio=1.04), 1.02),
+}
+"""Regions, and what a buyer passes in each, in deltas."""
+
+SLOWER = {
     "noise 2 and 1, half the budget": (
         Region(
             (BODY, JUMP), (10, 1), [56, 53, 50, 47, 43, 39, 34, 29, 22, 15, 8, 0], 1.10, EPSILON / 2
@@ -61,11 +66,6 @@ BEATEN = {
         Region((JUMP, BROAD), (3, 3), _TWO_RATES, 1.08),
         1.01,
     ),
-    "noise 1 and 0.8": (FEW._replace(most=[79, 62, 42, 17], ratio=1.04), 1.02),
-}
-"""Regions, and what a buyer passes in each, in deltas."""
-
-SLOWER = {
     "rate 0.0001": (
         Region((SMALL, SMALLER), (8, 70), [*range(47, 19, -1), *range(20, -1, -1)], 1.04, 0.01),
         1.01,
@@ -95,17 +95,10 @@ def within_delta(region, lots):
     return first.get_delta_for_epsilon(region.epsilon / region.ratio) <= DELTA
 
 
-LONG = ("noise 2 and 1, half the budget", "rates 0.001 and 0.01")
-"""Of these the regions take longest; two others stay in every run."""
-
-
 @pytest.mark.parametrize(
     ("region", "passes"),
     [
-        *(
-            pytest.param(*case, id=name, marks=[pytest.mark.slow] if name in LONG else [])
-            for name, case in BEATEN.items()
-        ),
+        *(pytest.param(*case, id=name) for name, case in BEATEN.items()),
         *(pytest.param(*case, id=name, marks=pytest.mark.slow) for name, case in SLOWER.items()),
     ],
 )
