@@ -328,6 +328,11 @@ class PrivateEngine(Controls):
             "gate": self._gate_state(),
         }
 
+    def require_loadable(self, state: Mapping[str, Any]) -> checkpoint.Spends:
+        """The spends of a state that `load_state_dict` takes; raises StateError for others."""
+        own = self._parts.model.state_dict()
+        return checkpoint.read(state, records=self.records, weights=own)
+
     def load_state_dict(self, state: Mapping[str, Any], *, spends_kept: bool = False) -> None:
         """Resumes from `state_dict()`; the gate can only go up.
 
@@ -345,7 +350,7 @@ class PrivateEngine(Controls):
             BudgetExceeded: The gate cannot hold what the saved run had spent.
         """
         parts = self._parts
-        saved = checkpoint.read(state, records=self.records)
+        saved = self.require_loadable(state)
         self._void_tickets()
         # An equal gate is the same gate only if this engine has not spent from it yet.
         fresh = self._ledger.count == 0

@@ -10,25 +10,23 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from dosimeter import arguments
 from dosimeter.accounting import Gate
-from dosimeter.decisions import AutoRate, Epoch, History, Policy, RateRule
+from dosimeter.decisions import Epoch, History, Policy, RateRule
 from dosimeter.decisions.menus import patiently
 from dosimeter.decisions.steering import listed
 from dosimeter.training.engine import PrivateEngine
 from dosimeter.training.following import Following
 from dosimeter.training.given import given
 from dosimeter.training.loader import Records
-from dosimeter.training.models import GradSampling
-from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.planning import Plan, Rule, chosen_batch, gate_given, records_at_once
 from dosimeter.training.postprocessing import AveragedIterate
 from dosimeter.training.progress import Bar
+from dosimeter.training.resuming import begun, require_same, told_in
 from dosimeter.training.signals import Signal
+from dosimeter.training.stepping import MakeOptimizer, clipping_for, stepping, told_of
 from dosimeter.training.trainer import Trainer, require_signal
 from dosimeter.watching import watched
 
@@ -40,7 +38,6 @@ class Writer(Protocol):
 
 
 Callback = Callable[[PrivateEngine, Epoch], None]
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
 def fit(
@@ -99,8 +96,8 @@ def fit(
         progress: Whether to show a live line (needs rich).
         name: What the line is called.
         seed: Makes the run repeatable and its noise predictable.
-        checkpoint: A file to write after every epoch, and to go on from if it is there; what
-            was spent until then is charged again.
+        checkpoint: A file to write after every epoch, and to go on from if it is there, with the
+            same arguments; what was spent until then is charged again.
         watch: The URL of a budget service, or a folder for `dosimeter watch`, whose page shows the
             run and can stop it at the next step.
         **options: Anything else that `PrivateEngine.make_private` takes.
@@ -116,7 +113,14 @@ def fit(
     batch = chosen_batch(batch_size, dataset, records)  # type: ignore[arg-type]
     dataset, batch, collate = given(dataset, batch, options.pop("collate_fn", None))
     plan = Plan.of(dataset, batch, records, listed(policy), signal, epochs)
+    path = None if checkpoint is None else pathlib.Path(checkpoint)
+    saved, told = told_in(path), begun(gate, plan.policies, plan.size, batch)
+    if noise_multiplier is None:
+        told["epochs"] = plan.epochs  # from which the noise follows
+    require_same(path, saved, told)
     if isinstance(gate, tuple):
+        if noise_multiplier is None and "epochs" in saved:
+            noise_multiplier = saved["noise_multiplier"]
         with patiently(_say if progress else lambda _: None):
             noise_multiplier, gate = plan.priced(*gate, noise_multiplier)
     if noise_multiplier is None:
@@ -127,20 +131,17 @@ def fit(
     engine = PrivateEngine(gate, seed=seed)
     if not isinstance(batch_size, int):
         options.setdefault("physical_batch_size", records_at_once(model, dataset, batch))
+    made = make(p for p in model.parameters() if p.requires_grad)
+    how = clipping_for(max_grad_norm, options)
     engine.make_private(
-        model,
-        make(p for p in model.parameters() if p.requires_grad),
-        dataset,
-        noise_multiplier=noise_multiplier,
-        batch_size=batch,
-        collate_fn=collate,
-        **clipping_for(max_grad_norm, options),
-    )
+        model, made, dataset,
+        noise_multiplier=noise_multiplier, batch_size=batch, collate_fn=collate, **how,
+    )  # fmt: skip
+    told |= {"noise_multiplier": float(noise_multiplier), **told_of(made, rule, how)}
     trainer = Trainer(
-        engine, policy=policy, signal=signal, public=public, loss_fn=loss_fn,
+        engine, policy=policy, signal=signal, public=public, loss_fn=loss_fn, told=told,
         **followers(engine, plan.steps, rule),
     )  # fmt: skip
-    path = None if checkpoint is None else pathlib.Path(checkpoint)
     if path is not None:
         trainer.resume(path)
         if progress and len(trainer.history) and engine.group.rank == 0:
@@ -158,38 +159,6 @@ def fit(
                 "on from there. The model at hand has taken steps beyond it: do not use it."
             )
         raise
-
-
-def stepping(
-    learning_rate: float | RateRule | Literal["auto"], optimizer: MakeOptimizer | None = None
-) -> tuple[MakeOptimizer, RateRule | None]:
-    """What makes the optimizer, and the rule that sets its learning rate, if one does."""
-    if learning_rate == "auto":
-        rule: RateRule | None = AutoRate() if optimizer is None else None
-    elif isinstance(learning_rate, RateRule):
-        rule = learning_rate
-    else:
-        if optimizer is not None:
-            raise ValueError(
-                "learning_rate must be left to the optimizer where one is given, got "
-                f"{learning_rate!r} besides"
-            )
-        rate = arguments.positive("learning_rate", learning_rate)
-        return lambda parameters: torch.optim.SGD(parameters, lr=rate), None
-    if optimizer is not None:
-        return optimizer, rule
-    momentum = AutoRate().momentum if rule is None else rule.momentum
-    return lambda parameters: torch.optim.SGD(parameters, lr=1.0, momentum=momentum), rule
-
-
-def clipping_for(max_grad_norm: float | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `make_private` with a clipping that needs no norm, where none is given."""
-    if max_grad_norm is not None:
-        return {**options, "max_grad_norm": max_grad_norm}
-    way = GradSampling(options.get("grad_sampling", GradSampling.ONEPASS))
-    # Opacus' ghost clipping has factors of its own.
-    clipping = Clipping.FLAT if way is GradSampling.GHOST else Clipping.NORMALISED
-    return {"clipping": clipping, **options, "max_grad_norm": 1.0}
 
 
 def followers(engine: PrivateEngine, steps: int, rule: RateRule | None) -> dict[str, Any]:

@@ -93,6 +93,11 @@ class Plan:
         return cls(dataset, batch_size, records, policies, signal, epochs)
 
     @property
+    def size(self) -> int:
+        """The public number of records."""
+        return self._settings(1.0).records
+
+    @property
     def steps(self) -> int:
         """How many steps all epochs take."""
         return self.epochs * self._settings(1.0).steps_per_epoch
