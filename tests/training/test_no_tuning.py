@@ -157,6 +157,44 @@ def test_and_one_whose_steps_no_noise_pays_for_though_records_would_do():
     assert dm.Filter(needed, 1e-6).admits(dm.Gaussian(1e4), 10**9)
 
 
+@pytest.mark.parametrize("noise", [0.01, 0.3])
+def test_a_noise_with_which_not_one_step_fits_says_which_would_do(points, classifier, noise):
+    model, how = classifier(), {"epsilon": 3, "delta": 1e-6, "epochs": 3, "batch_size": 40}
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(ValueError, match="noise_multiplier must be enough for one step") as refused:
+        fit(model, points(), noise_multiplier=noise, progress=False, **how)
+    assert all(map(torch.equal, before, model.parameters()))
+    words = str(refused.value)
+    assert f"got {noise} at sample rate 0.2; 3 epochs fit from noise_multiplier" in words
+    enough = float(words.split("fit from noise_multiplier ")[1].split()[0])
+    history = fit(classifier(), points(), noise_multiplier=enough, progress=False, **how)
+    assert len(history) == 3
+    if noise == 0.3:  # no epsilon is enough for less
+        wider = how | {"epsilon": float(words.split("or epsilon ")[1].split()[0])}
+        history = fit(classifier(), points(), noise_multiplier=noise, progress=False, **wider)
+        assert len(history) == 3
+
+
+@pytest.mark.parametrize("noise", [0, -1, math.nan, math.inf])
+def test_a_noise_that_is_none_is_refused_before_anything_is_said_of_menus(
+    points, classifier, noise
+):
+    with pytest.raises(ValueError, match="noise_multiplier must"):
+        fit(classifier(), points(), epsilon=3, delta=1e-6, noise_multiplier=noise, progress=False)
+
+
+def test_a_gate_of_ones_own_that_refuses_the_first_step_is_heard(points, classifier):
+    gate, model = dm.Filter(3, 1e-6), classifier()
+    how = {"epochs": 3, "batch_size": 40, "progress": False}
+    with pytest.raises(dm.BudgetExceeded, match="refused"):
+        fit(model, points(), gate, noise_multiplier=0.01, **how)
+    assert gate.epsilon == 0
+    history = fit(classifier(), points(), gate, noise_multiplier=2.0, **how | {"epochs": 1000})
+    assert history.ended == "the gate refused the next step"  # after some that it took
+    with pytest.raises(dm.BudgetExceeded):
+        fit(classifier(), points(), gate, noise_multiplier=2.0, **how)
+
+
 class Dead(nn.Module):
     """No gradient reaches its weights."""
 

@@ -212,6 +212,11 @@ class PrivateEngine(Controls):
         """Whether the gate refused the last step that was asked for."""
         return self._refusal is not None
 
+    @property
+    def refusal(self) -> BudgetExceeded | None:
+        """What the gate said to the last step that was asked for, if it refused it."""
+        return self._refusal
+
     def after_step(self, callback: Callable[[], None]) -> None:
         """Calls back after every step, when `parameter.grad` holds the released gradient."""
         self._callbacks.append(callback)

@@ -103,7 +103,9 @@ def fit(
         **options: Anything else that `PrivateEngine.make_private` takes.
 
     Raises:
-        ValueError: The budget is too small for anything useful; it says what it would take.
+        ValueError: The budget is too small for anything useful, or for one step; it says what it
+            would take.
+        BudgetExceeded: The gate that was given refused the very first step.
     """
     require_signal(policy, signal, public)
     _require_loss(loss_fn, options)
@@ -148,7 +150,7 @@ def fit(
             done = f"{len(trainer.history)} of {plan.epochs} epochs"
             _say(f"note: going on from {path}, which holds {done}")
     try:
-        return shown(
+        history = shown(
             trainer, plan.epochs, path,
             callbacks=callbacks, progress=progress, name=name, watch=watch,
         )  # fmt: skip
@@ -159,6 +161,9 @@ def fit(
                 "on from there. The model at hand has taken steps beyond it: do not use it."
             )
         raise
+    if engine.refusal is not None and not len(history):
+        raise engine.refusal  # a model that took no step is no result
+    return history
 
 
 def followers(engine: PrivateEngine, steps: int, rule: RateRule | None) -> dict[str, Any]:

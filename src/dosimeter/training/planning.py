@@ -16,10 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from dosimeter import arguments
 from dosimeter.accounting import Filter, Gate
+from dosimeter.accounting.calibrate import least
 from dosimeter.decisions import (
     Horizon,
     Policy,
+    Rehearsal,
     RootBatch,
     StepSettings,
     costs_of,
@@ -28,6 +31,7 @@ from dosimeter.decisions import (
 )
 from dosimeter.decisions.menus import readings_due, without_menu
 from dosimeter.rdp import Cost
+from dosimeter.rounding import at_most, exact
 from dosimeter.training.assembly import settings_for
 from dosimeter.training.loader import Records
 from dosimeter.training.signals import Signal
@@ -106,11 +110,15 @@ class Plan:
         """The noise, if need be the least that lasts, and a filter with a menu of it all.
 
         Raises:
-            ValueError: That noise would leave nothing to learn from.
+            ValueError: That noise would leave nothing to learn from, or is not enough for one step.
         """
         if noise is not None:
-            given = noise
-            return given, filter_for(epsilon, delta, lambda: self._costs(given), note=warnings.warn)
+            given, notes = arguments.positive("noise_multiplier", noise), list[str]()
+            gate = filter_for(epsilon, delta, lambda: self._costs(given), note=notes.append)
+            self._require_step(epsilon, delta, gate, given)
+            for note in notes:
+                warnings.warn(note, stacklevel=3)
+            return given, gate
         return lasting(
             epsilon,
             delta,
@@ -119,6 +127,27 @@ class Plan:
             menu=self._costs,
             planned=self._planned,
             note=lambda error: warnings.warn(without_menu(error), stacklevel=5),
+        )
+
+    def _require_step(self, epsilon: float, delta: float, gate: Filter, noise: float) -> None:
+        """Raises if not even one step fits, in words with what would do for all of them."""
+        begun = Rehearsal(gate, self._settings(noise))
+        for policy in copy.deepcopy(list(self.policies)):  # one may set another noise
+            policy.begin(begun)
+        noise, cost = begun.noise_multiplier, begun.step_cost()
+        if begun.admits(cost):
+            return
+        more = least(
+            lambda noise: Filter(epsilon, delta).admits(self._settings(noise).cost, self.steps)
+        )
+        wider = least(lambda limit: Filter(limit, delta).admits(cost, self.steps))
+        ways = [f"noise_multiplier {exact(more)}"] if more is not None else []
+        ways += [f"epsilon {exact(wider)}"] if wider is not None else []
+        fit = f"fit from {' or '.join(ways)} on" if ways else "fit into no budget"
+        raise ValueError(
+            f"noise_multiplier must be enough for one step in epsilon {exact(epsilon)}, got "
+            f"{exact(noise)} at sample rate {at_most(begun.sample_rate)}; {self.epochs} epochs "
+            f"{fit}, and fit finds the least noise if noise_multiplier is left out"
         )
 
     def _settings(self, noise: float) -> StepSettings:
