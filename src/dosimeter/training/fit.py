@@ -21,12 +21,13 @@ from dosimeter.training.engine import PrivateEngine
 from dosimeter.training.following import Following
 from dosimeter.training.given import given
 from dosimeter.training.loader import Records
+from dosimeter.training.models import require_trainable
 from dosimeter.training.planning import Plan, Rule, chosen_batch, gate_given, records_at_once
 from dosimeter.training.postprocessing import AveragedIterate
 from dosimeter.training.progress import Bar
 from dosimeter.training.resuming import begun, require_same, told_in
 from dosimeter.training.signals import Signal
-from dosimeter.training.stepping import MakeOptimizer, clipping_for, stepping, told_of
+from dosimeter.training.stepping import MakeOptimizer, clipping_for, optimizer_of, stepping, told_of
 from dosimeter.training.trainer import Trainer, require_signal
 from dosimeter.watching import watched
 
@@ -107,6 +108,7 @@ def fit(
             would take.
         BudgetExceeded: The gate that was given refused the very first step.
     """
+    require_trainable(model)
     require_signal(policy, signal, public)
     _require_loss(loss_fn, options)
     gate = gate_given(gate, epsilon, delta)
@@ -131,9 +133,9 @@ def fit(
             "gate=(epsilon, delta), and dosimeter.noise_for for a filter that you make"
         )
     engine = PrivateEngine(gate, seed=seed)
-    if not isinstance(batch_size, int):
+    if batch_size is None or callable(batch_size):
         options.setdefault("physical_batch_size", records_at_once(model, dataset, batch))
-    made = make(p for p in model.parameters() if p.requires_grad)
+    made = optimizer_of(model, make)
     how = clipping_for(max_grad_norm, options)
     engine.make_private(
         model, made, dataset,

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from dosimeter import arguments
 from dosimeter.decisions import RateRule, Released
 from dosimeter.training.engine import PrivateEngine
 from dosimeter.training.optimizer import PrivateOptimizer
@@ -32,6 +33,10 @@ class Following:
         engine: On which `make_private` was called.
         steps: How many steps are planned.
         rate: Sets the learning rate; None leaves the optimizer's own.
+
+    Raises:
+        TypeError: The first rate is no number.
+        ValueError: It is negative or not finite.
     """
 
     def __init__(self, engine: PrivateEngine, *, steps: int, rate: RateRule | None = None) -> None:
@@ -51,13 +56,16 @@ class Following:
             noise = self._deviation * math.sqrt(self._values) / bound
             rate.begin(steps=steps, noise=noise, bound=bound)
             self.began = {"steps": steps, "noise": noise, "bound": bound}
-            self._set()
+            self._set(_usable(rate))
         engine.after_step(self._update)
 
     @property
     def learning_rate(self) -> float | None:
-        """The rate of the next step, where a rule sets it."""
-        return None if self.rate is None else self.rate.rate
+        """The rate of the next step, where a rule sets it and it can be used."""
+        try:
+            return None if self.rate is None else _usable(self.rate)
+        except (TypeError, ValueError):  # which has ended the run
+            return None
 
     @property
     def lost(self) -> str | None:
@@ -93,7 +101,7 @@ class Following:
         self._peak, self._evidence = state.get("peak", 0.0), []  # an earlier release kept none
         if self.rate is not None and state["rate"] is not None:
             self.rate.restore(state["rate"])
-            self._set()
+            self._set_or_end()
 
     @property
     def _deviation(self) -> float:
@@ -101,10 +109,17 @@ class Following:
         divisor = self._optimizer.divisor(self._engine.batch_size)
         return self._engine.noise_multiplier * self._optimizer.max_grad_norm / divisor
 
-    def _set(self) -> None:
-        assert self.rate is not None
+    def _set(self, rate: float) -> None:
         for group in self._optimizer.param_groups:
-            group["lr"] = self.rate.rate
+            group["lr"] = rate
+
+    def _set_or_end(self) -> None:
+        """Sets the rate of the next step; there is none if the rule gave no rate."""
+        assert self.rate is not None
+        try:
+            self._set(_usable(self.rate))
+        except (TypeError, ValueError) as error:
+            self._engine.stop(f"the {error}, after step {self._engine.steps}")
 
     @torch.no_grad()
     def _update(self) -> None:
@@ -115,7 +130,7 @@ class Following:
             length = float(f"{math.sqrt(square):.4g}")
             self._evidence.append(length)
             self.rate.update(length)
-            self._set()
+            self._set_or_end()
         if self._mean is None:
             self._mean = [grad.clone() for grad in grads]
         else:
@@ -145,6 +160,11 @@ class Following:
                 f"the parameters were no longer finite after step {self._engine.steps}: lower the "
                 "learning rate, or scale inputs and layers so that outputs stay finite"
             )
+
+
+def _usable(rule: RateRule) -> float:
+    """The rate of the next step by a rule, if a step can be taken at it."""
+    return arguments.non_negative(f"learning_rate of {type(rule).__name__}", rule.rate)
 
 
 def _dot(ones: list[Any], others: list[Any]) -> float:

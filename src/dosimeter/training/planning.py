@@ -50,9 +50,12 @@ def chosen_batch(
 
     A DataLoader's own stays None, as does that of something which is no dataset.
     """
-    if isinstance(batch_size, int) or not hasattr(dataset, "__getitem__"):
-        return batch_size if isinstance(batch_size, int) else None
-    return (batch_size or RootBatch())(len(dataset) if records is None else records)
+    if batch_size is not None and not callable(batch_size):
+        return arguments.count("batch_size", batch_size)
+    if not hasattr(dataset, "__getitem__"):
+        return None
+    rule = RootBatch() if batch_size is None else batch_size
+    return arguments.count("batch_size", rule(len(dataset) if records is None else records))
 
 
 def gate_given(
@@ -92,9 +95,10 @@ class Plan:
     ) -> Plan:
         """The plan of a run, with a horizon where none was given."""
         settings = settings_for(dataset, 1.0, batch_size, records)
-        if not isinstance(epochs, int):
-            epochs = (epochs or Horizon())(settings.steps_per_epoch)
-        return cls(dataset, batch_size, records, policies, signal, epochs)
+        if epochs is None or callable(epochs):
+            epochs = (Horizon() if epochs is None else epochs)(settings.steps_per_epoch)
+        most = arguments.count("epochs", epochs)
+        return cls(dataset, batch_size, records, policies, signal, most)
 
     @property
     def size(self) -> int:
