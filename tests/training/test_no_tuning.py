@@ -214,6 +214,33 @@ def test_gradients_that_vanish_are_told(points):
     assert sum("but the gradients of 59 steps could not be told from" in end for end in ends) >= 2
 
 
+@pytest.mark.parametrize(
+    ("norm", "advice"),
+    [
+        (None, "Try inputs scaled to about one,"),
+        (1.0, "Try a smaller norm, or none, inputs scaled"),
+    ],
+)
+def test_they_are_told_on_the_screen_with_what_fits(points, capsys, norm, advice):
+    how = {"epsilon": 3, "delta": 1e-6, "epochs": Horizon(60), "max_grad_norm": norm}
+    for seed in range(3):  # of which one may pass for a weak signal
+        history = fit(Dead(), points(), seed=seed, **how)
+        said = capsys.readouterr().err
+        if "but the gradients" in history.ended:
+            break
+    assert said == f"note: {history.ended.split(', but ')[1]}\n"
+    assert advice in said
+    assert ("clipping norm" in said) == (norm is not None)
+
+
+def test_so_is_an_explosion_but_not_where_no_progress_is_shown(points, classifier, capsys):
+    how = {"epsilon": 3, "delta": 1e-6, "learning_rate": AutoRate(reach=1e39), "seed": 1}
+    history = fit(classifier(), points(), **how)
+    assert capsys.readouterr().err == f"note: {history.ended}\n"
+    fit(classifier(), points(), progress=False, **how)
+    assert capsys.readouterr().err == ""
+
+
 def test_parameters_that_explode_end_the_run_with_a_reason(points, classifier):
     history = fit(
         classifier(), points(), epsilon=3, delta=1e-6, learning_rate=AutoRate(reach=1e39),

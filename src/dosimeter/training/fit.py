@@ -165,6 +165,8 @@ def fit(
         raise
     if engine.refusal is not None and not len(history):
         raise engine.refusal  # a model that took no step is no result
+    if progress and engine.group.rank == 0 and trainer.trouble is not None:
+        _say(f"note: {trainer.trouble}")
     return history
 
 

@@ -16,6 +16,7 @@ import torch
 from dosimeter import arguments
 from dosimeter.decisions import RateRule, Released
 from dosimeter.training.engine import PrivateEngine
+from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.optimizer import PrivateOptimizer
 
 _FEW = 50
@@ -49,6 +50,7 @@ class Following:
         self._mean: list[torch.Tensor] | None = None
         self._signal, self._seen, self._peak = 0.0, 0, 0.0
         self._evidence: list[float] = []
+        self._ended: str | None = None
         self.began: dict[str, float] | None = None
         if rate is not None:
             bound = self._optimizer.max_grad_norm * engine.batch_size
@@ -68,16 +70,25 @@ class Following:
             return None
 
     @property
+    def trouble(self) -> str | None:
+        """Why it ended the run, or why nothing was learned."""
+        return self._ended or self.lost
+
+    @property
     def lost(self) -> str | None:
         """Why nothing was learned, if all gradients together cannot be told from noise."""
         # Of nothing but noise the sum over k steps has deviation √k.
         if self._seen < _FEW or self._signal >= math.sqrt(self._seen) or self._peak >= _PEAK:
             return None
+        # Where all gradients are given one length there is no norm to choose.
+        norm = self._optimizer.clipping is Clipping.FLAT
+        far = "the clipping norm is far above them, " if norm else ""
+        smaller = "a smaller norm, or none, " if norm else ""
         return (
             f"the gradients of {self._seen} steps could not be told from noise, so the model may "
-            "have learned nothing: they vanish in it, its outputs are not finite, the clipping "
-            "norm is far above them, or the budget is too small. Try a smaller norm, or none, a "
-            "smaller model, other inputs or a larger epsilon"
+            f"have learned nothing: they vanish in it, its outputs are not finite, {far}or the "
+            f"budget is too small. Try {smaller}inputs scaled to about one, a smaller model or a "
+            "larger epsilon"
         )
 
     def taken(self) -> tuple[float, ...]:
@@ -119,7 +130,11 @@ class Following:
         try:
             self._set(_usable(self.rate))
         except (TypeError, ValueError) as error:
-            self._engine.stop(f"the {error}, after step {self._engine.steps}")
+            self._end(f"the {error}, after step {self._engine.steps}")
+
+    def _end(self, reason: str) -> None:
+        self._ended = reason
+        self._engine.stop(reason)
 
     @torch.no_grad()
     def _update(self) -> None:
@@ -156,7 +171,7 @@ class Following:
 
     def _end_if_exploded(self) -> None:
         if not math.isfinite(_dot(self._parameters, self._parameters)):
-            self._engine.stop(
+            self._end(
                 f"the parameters were no longer finite after step {self._engine.steps}: lower the "
                 "learning rate, or scale inputs and layers so that outputs stay finite"
             )

@@ -89,6 +89,11 @@ class Trainer:
         """The epochs so far, why they ended, and what is guaranteed."""
         return self._steering.history
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the model may be of no use, as far as that can be told from what was released."""
+        return None if self._following is None else self._following.trouble
+
     def epochs(self, most: int, then: Callable[[Epoch], None] = lambda _: None) -> Iterator[Epoch]:
         """Trains until so many epochs are done in all, or the gate or a policy ends it.
 
