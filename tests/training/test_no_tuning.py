@@ -1,6 +1,7 @@
 """fit with nothing but (epsilon, delta): what it chooses, what it refuses, and how it ends."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -147,6 +148,18 @@ def test_so_does_one_that_no_noise_is_enough_for(points, classifier, epsilon):
     with pytest.raises(ValueError, match="more signal than noise for 1000 records") as refused:
         fit(classifier(), points(count=1000), epsilon=epsilon, delta=1e-6, progress=False)
     assert 0.002 < float(str(refused.value).split("It takes epsilon ")[1].split(",")[0]) < 1
+    # How many would be enough is not known: it takes more noise than there is.
+    assert "or about" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 record,"), (20, "20 records,")])
+def test_the_records_that_it_would_take_are_enough(points, classifier, count, said):
+    how = {"epsilon": 0.05, "delta": 1e-6, **FEW}
+    with pytest.warns() if count == 1 else nullcontext():  # of batches of all records
+        with pytest.raises(ValueError, match=f"than noise for {said}") as refused:
+            fit(classifier(), points(count=count), **how)
+    enough = int(str(refused.value).split("or about ")[1].split()[0])
+    assert len(fit(classifier(), points(count=enough), **how)) > 0
 
 
 def test_and_one_whose_steps_no_noise_pays_for_though_records_would_do():

@@ -100,7 +100,8 @@ def require_useful(settings: StepSettings, steps: int, epsilon: float, delta: fl
     is more, not even one bit per run comes through, whatever the model.
 
     Raises:
-        ValueError: It says what epsilon, or how many records, it would take.
+        ValueError: It says what epsilon it would take, and how many records unless the noise is
+            already the most that there is, and so perhaps not enough.
     """
     share = settings.noise_multiplier / (settings.batch_size * math.sqrt(steps))
     if share < 1:
@@ -109,11 +110,16 @@ def require_useful(settings: StepSettings, steps: int, epsilon: float, delta: fl
         settings.batch_size * math.sqrt(steps), settings.batch_size, settings.records
     ).cost
     needed = least(lambda limit: Filter(limit, delta).admits(bearable, steps))
-    way = "more epsilon" if needed is None else f"epsilon {exact(needed)}"
+    ways = ["more epsilon" if needed is None else f"epsilon {exact(needed)}"]
+    if settings.noise_multiplier < MOST:  # else that is not all that it takes
+        ways.append(f"about {_counted(math.ceil(share * settings.records))}")
     raise ValueError(
-        f"epsilon must leave more signal than noise for {settings.records} records, got "
+        f"epsilon must leave more signal than noise for {_counted(settings.records)}, got "
         f"{exact(epsilon)}, with which the noise of all {steps} steps is at least {share:.2g} "
-        f"times what all records could add together if they agreed. It takes {way}, or about "
-        f"{math.ceil(share * settings.records)} records, for anything at all, and several times "
-        "that to learn well."
+        f"times what all records could add together if they agreed. It takes {', or '.join(ways)}, "
+        "for anything at all, and several times that to learn well."
     )
+
+
+def _counted(records: int) -> str:
+    return "1 record" if records == 1 else f"{records} records"
