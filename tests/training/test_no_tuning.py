@@ -9,7 +9,16 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
-from dosimeter.training import AutoRate, Clipping, Following, History, Horizon, RootBatch, fit
+from dosimeter.training import (
+    AutoRate,
+    Clipping,
+    Following,
+    History,
+    Horizon,
+    PrivateEngine,
+    RootBatch,
+    fit,
+)
 from dosimeter.training.onepass import Book
 from dosimeter.training.onepass.entries import Rows
 from dosimeter.training.planning import HELD, records_at_once
@@ -186,6 +195,24 @@ def test_a_noise_with_which_not_one_step_fits_says_which_would_do(points, classi
         wider = how | {"epsilon": float(words.split("or epsilon ")[1].split()[0])}
         history = fit(classifier(), points(), noise_multiplier=noise, progress=False, **wider)
         assert len(history) == 3
+
+
+def test_batches_of_all_records_have_no_menu_and_it_is_said_plainly(points, classifier):
+    how = {"epsilon": 3, "delta": 1e-6, "epochs": 60, "progress": False}
+    for noise in (None, 20.0):
+        with pytest.warns(UserWarning, match="batch_size must be below the number") as said:
+            fit(classifier(), points(), batch_size=200, noise_multiplier=noise, **how)
+        assert str(said[0].message) == (
+            "note: the budget has no menu and so lasts less long: batch_size must be below the "
+            "number of records for a menu, got all 200 in each batch; with one fewer there is one"
+        )
+    fit(classifier(), points(), batch_size=199, **how)  # without a warning
+    engine, model = PrivateEngine((3.0, 1e-6)), classifier()
+    with pytest.warns(UserWarning, match="got all 200 in each batch"):
+        engine.make_private(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), points(), batch_size=200,
+            noise_multiplier=9.0, max_grad_norm=1.0,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("noise", [0, -1, math.nan, math.inf])

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.burned import share_of
-from dosimeter.decisions import Controls, StepSettings, Ticket, filter_for
+from dosimeter.decisions import Controls, StepSettings, Ticket, costs_of, filter_for
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
@@ -275,7 +275,7 @@ class PrivateEngine(Controls):
         dataset, batch_size, collate_fn = given(dataset, batch_size, collate_fn)
         settings = settings_for(dataset, noise_multiplier, batch_size, records)
         if self._target is not None and not self._ledger.count:
-            self._gate = filter_for(*self._target, lambda: [settings.cost], note=warnings.warn)
+            self._gate = filter_for(*self._target, lambda: costs_of(settings), note=warnings.warn)
         options = Options(
             max_grad_norm=max_grad_norm,
             clipping=Clipping(clipping),
