@@ -53,6 +53,8 @@ def only(**members):
         ({"batch_size": 0}, ValueError, "batch_size must be between 1 and"),
         ({"batch_size": 0.5}, TypeError, "batch_size must be a whole number"),
         ({"batch_size": lambda _: 2.5}, TypeError, "batch_size must be a whole number"),
+        ({"epsilon": "three"}, TypeError, "epsilon must be a real number"),
+        ({"epsilon": None, "delta": None, "gate": (8.0,)}, ValueError, "gate must be one, or "),
         ({"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)}, TypeError,
          r"optimizer must be a function that makes one .*, got an object of SGD"),
         ({"optimizer": lambda p: list(p)}, TypeError, "got one that makes an object of list"),

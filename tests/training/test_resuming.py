@@ -117,10 +117,25 @@ def test_one_that_has_spent_more_than_there_is_says_where_it_came_from(begin, pa
     assert f"The checkpoint {path} holds a run that has spent more" in refused.value.__notes__[0]
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04 and so on", None, {}, {"a": 1}])
+def test_what_was_refused_can_be_put_right_with_the_model_at_hand(begin, classifier):
+    whole = begin(epochs=3, learning_rate=0.5, seed=3)
+    model = classifier()
+    with pytest.raises(ValueError, match="learning_rate must stay"):
+        begin(epochs=4, learning_rate=0.4, seed=3, model=model)
+    again = begin(epochs=4, learning_rate=0.5, seed=3, model=model)
+    assert again.epochs[:3] == whole.epochs
+    assert len(again) == 4
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"junk", b"PK\x03\x04 and so on", None, {}, {"a": 1}, "told"]
+)
 def test_a_file_that_is_no_checkpoint_is_refused_in_words(begin, path, content):
     if isinstance(content, bytes):
         path.write_bytes(content)
+    elif content == "told":
+        begin()
+        torch.save(torch.load(path, weights_only=True) | {"told": 7}, path)
     elif content is None:
         begin()
         path.write_bytes(path.read_bytes()[:-500])

@@ -151,11 +151,18 @@ def fit(
         if progress and len(trainer.history) and engine.group.rank == 0:
             done = f"{len(trainer.history)} of {plan.epochs} epochs"
             _say(f"note: going on from {path}, which holds {done}")
+    return _finished(
+        trainer, plan.epochs, path, callbacks=callbacks, progress=progress, name=name, watch=watch
+    )
+
+
+def _finished(
+    trainer: Trainer, epochs: int, path: pathlib.Path | None, *, progress: bool, **how: Any
+) -> History:
+    """Trains to the end, and says what should be known of it."""
+    engine = trainer.engine
     try:
-        history = shown(
-            trainer, plan.epochs, path,
-            callbacks=callbacks, progress=progress, name=name, watch=watch,
-        )  # fmt: skip
+        history = shown(trainer, epochs, path, progress=progress, **how)
     except KeyboardInterrupt as error:
         if path is not None and len(trainer.history):
             error.add_note(

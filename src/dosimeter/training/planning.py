@@ -63,6 +63,8 @@ def gate_given(
 ) -> Gate | tuple[float, float]:
     """The gate, or (epsilon, delta), in whichever of the two ways it was given."""
     if gate is not None and epsilon is None and delta is None:
+        if isinstance(gate, tuple) and len(gate) != 2:
+            raise ValueError(f"gate must be one, or (epsilon, delta), got {gate!r}")
         return gate
     if gate is None and epsilon is not None and delta is not None:
         return epsilon, delta

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dosimeter import arguments
 from dosimeter.accounting import Gate
 from dosimeter.decisions import History, Policy
 from dosimeter.errors import BudgetExceeded, StateError
@@ -38,7 +39,7 @@ def loaded(path: pathlib.Path) -> dict[str, Any]:
         missing = [name for name in _HELD if name not in state]
         if missing:
             raise ValueError(f"no {missing[0]}")
-        return dict(state)
+        return {**state, "told": dict(state.get("told", {}))}  # an earlier release kept none
     except Exception as error:  # bytes that are no checkpoint can raise anything
         raise StateError(
             f"checkpoint must be a file as training wrote it, got {path}, which is not "
@@ -50,7 +51,8 @@ def told_in(path: pathlib.Path | None) -> Told:
     """What the run in a checkpoint was told; nothing where there is none, or an old one."""
     if path is None or not path.exists():
         return {}
-    return dict(loaded(path).get("told", {}))
+    told: Told = loaded(path)["told"]
+    return told
 
 
 def begun(
@@ -58,7 +60,8 @@ def begun(
 ) -> Told:
     """What is known of a run before its noise is: the terms of its gate, and its data."""
     if isinstance(gate, tuple):
-        terms: Told = {"epsilon": float(gate[0]), "delta": float(gate[1]), "gate": "Filter"}
+        epsilon, delta = map(arguments.real, ("epsilon", "delta"), gate)
+        terms: Told = {"epsilon": epsilon, "delta": delta, "gate": "Filter"}
     else:
         limits = getattr(gate, "limit", None), getattr(gate, "delta", None)
         terms = {

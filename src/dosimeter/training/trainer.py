@@ -201,7 +201,7 @@ class Trainer:
             for name, each in self._followers.items():
                 if name in state:  # a checkpoint of an earlier release has none
                     each.restore(state[name])
-        require_same(path, state.get("told", {}), self._told)
+        require_same(path, state["told"], self._told)
         with blaming(path):
             self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
             self._steering.restore(state)
