@@ -1,6 +1,7 @@
 """fit with nothing but (epsilon, delta): what it chooses, what it refuses, and how it ends."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -8,7 +9,16 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
-from dosimeter.training import AutoRate, Clipping, Following, History, Horizon, RootBatch, fit
+from dosimeter.training import (
+    AutoRate,
+    Clipping,
+    Following,
+    History,
+    Horizon,
+    PrivateEngine,
+    RootBatch,
+    fit,
+)
 from dosimeter.training.onepass import Book
 from dosimeter.training.onepass.entries import Rows
 from dosimeter.training.planning import HELD, records_at_once
@@ -147,6 +157,18 @@ def test_so_does_one_that_no_noise_is_enough_for(points, classifier, epsilon):
     with pytest.raises(ValueError, match="more signal than noise for 1000 records") as refused:
         fit(classifier(), points(count=1000), epsilon=epsilon, delta=1e-6, progress=False)
     assert 0.002 < float(str(refused.value).split("It takes epsilon ")[1].split(",")[0]) < 1
+    # How many would be enough is not known: it takes more noise than there is.
+    assert "or about" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 record,"), (20, "20 records,")])
+def test_the_records_that_it_would_take_are_enough(points, classifier, count, said):
+    how = {"epsilon": 0.05, "delta": 1e-6, **FEW}
+    with pytest.warns() if count == 1 else nullcontext():  # of batches of all records
+        with pytest.raises(ValueError, match=f"than noise for {said}") as refused:
+            fit(classifier(), points(count=count), **how)
+    enough = int(str(refused.value).split("or about ")[1].split()[0])
+    assert len(fit(classifier(), points(count=enough), **how)) > 0
 
 
 def test_and_one_whose_steps_no_noise_pays_for_though_records_would_do():
@@ -155,6 +177,62 @@ def test_and_one_whose_steps_no_noise_pays_for_though_records_would_do():
         dm.noise_for(**steps)
     needed = float(str(refused.value).split("It takes epsilon ")[1].split(",")[0])
     assert dm.Filter(needed, 1e-6).admits(dm.Gaussian(1e4), 10**9)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.3])
+def test_a_noise_with_which_not_one_step_fits_says_which_would_do(points, classifier, noise):
+    model, how = classifier(), {"epsilon": 3, "delta": 1e-6, "epochs": 3, "batch_size": 40}
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(ValueError, match="noise_multiplier must be enough for one step") as refused:
+        fit(model, points(), noise_multiplier=noise, progress=False, **how)
+    assert all(map(torch.equal, before, model.parameters()))
+    words = str(refused.value)
+    assert f"got {noise} at sample rate 0.2; 3 epochs fit from noise_multiplier" in words
+    enough = float(words.split("fit from noise_multiplier ")[1].split()[0])
+    history = fit(classifier(), points(), noise_multiplier=enough, progress=False, **how)
+    assert len(history) == 3
+    if noise == 0.3:  # no epsilon is enough for less
+        wider = how | {"epsilon": float(words.split("or epsilon ")[1].split()[0])}
+        history = fit(classifier(), points(), noise_multiplier=noise, progress=False, **wider)
+        assert len(history) == 3
+
+
+def test_batches_of_all_records_have_no_menu_and_it_is_said_plainly(points, classifier):
+    how = {"epsilon": 3, "delta": 1e-6, "epochs": 60, "progress": False}
+    for noise in (None, 20.0):
+        with pytest.warns(UserWarning, match="batch_size must be below the number") as said:
+            fit(classifier(), points(), batch_size=200, noise_multiplier=noise, **how)
+        assert str(said[0].message) == (
+            "note: the budget has no menu and so lasts less long: batch_size must be below the "
+            "number of records for a menu, got all 200 in each batch; with one fewer there is one"
+        )
+    fit(classifier(), points(), batch_size=199, **how)  # without a warning
+    engine, model = PrivateEngine((3.0, 1e-6)), classifier()
+    with pytest.warns(UserWarning, match="got all 200 in each batch"):
+        engine.make_private(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), points(), batch_size=200,
+            noise_multiplier=9.0, max_grad_norm=1.0,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("noise", [0, -1, math.nan, math.inf])
+def test_a_noise_that_is_none_is_refused_before_anything_is_said_of_menus(
+    points, classifier, noise
+):
+    with pytest.raises(ValueError, match="noise_multiplier must"):
+        fit(classifier(), points(), epsilon=3, delta=1e-6, noise_multiplier=noise, progress=False)
+
+
+def test_a_gate_of_ones_own_that_refuses_the_first_step_is_heard(points, classifier):
+    gate, model = dm.Filter(3, 1e-6), classifier()
+    how = {"epochs": 3, "batch_size": 40, "progress": False}
+    with pytest.raises(dm.BudgetExceeded, match="refused"):
+        fit(model, points(), gate, noise_multiplier=0.01, **how)
+    assert gate.epsilon == 0
+    history = fit(classifier(), points(), gate, noise_multiplier=2.0, **how | {"epochs": 1000})
+    assert history.ended == "the gate refused the next step"  # after some that it took
+    with pytest.raises(dm.BudgetExceeded):
+        fit(classifier(), points(), gate, noise_multiplier=2.0, **how)
 
 
 class Dead(nn.Module):
@@ -174,6 +252,33 @@ def test_gradients_that_vanish_are_told(points):
     ]
     # Of nothing but noise one run in six passes for a weak signal.
     assert sum("but the gradients of 59 steps could not be told from" in end for end in ends) >= 2
+
+
+@pytest.mark.parametrize(
+    ("norm", "advice"),
+    [
+        (None, "Try inputs scaled to about one,"),
+        (1.0, "Try a smaller norm, or none, inputs scaled"),
+    ],
+)
+def test_they_are_told_on_the_screen_with_what_fits(points, capsys, norm, advice):
+    how = {"epsilon": 3, "delta": 1e-6, "epochs": Horizon(60), "max_grad_norm": norm}
+    for seed in range(3):  # of which one may pass for a weak signal
+        history = fit(Dead(), points(), seed=seed, **how)
+        said = capsys.readouterr().err
+        if "but the gradients" in history.ended:
+            break
+    assert said == f"note: {history.ended.split(', but ')[1]}\n"
+    assert advice in said
+    assert ("clipping norm" in said) == (norm is not None)
+
+
+def test_so_is_an_explosion_but_not_where_no_progress_is_shown(points, classifier, capsys):
+    how = {"epsilon": 3, "delta": 1e-6, "learning_rate": AutoRate(reach=1e39), "seed": 1}
+    history = fit(classifier(), points(), **how)
+    assert capsys.readouterr().err == f"note: {history.ended}\n"
+    fit(classifier(), points(), progress=False, **how)
+    assert capsys.readouterr().err == ""
 
 
 def test_parameters_that_explode_end_the_run_with_a_reason(points, classifier):

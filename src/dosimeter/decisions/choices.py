@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dosimeter import arguments
 from dosimeter.accounting import Filter
 from dosimeter.accounting.calibrate import MOST, Declared, Planned, calibrated, least
+from dosimeter.decisions.menus import require_sampled
 from dosimeter.decisions.settings import StepSettings
 from dosimeter.rounding import exact
 
@@ -82,6 +83,12 @@ def lasting(
         ValueError: That noise would leave nothing to learn from, or no noise is enough; it says
             what it would take.
     """
+    if menu is not None:
+        try:
+            require_sampled(settings(MOST).batch_size, settings(MOST).records)
+        except ValueError as error:
+            note(error)
+            menu = None
     try:
         noise, gate = calibrated(epsilon, delta, menu=menu, planned=planned, note=note)
     except ValueError:
@@ -100,7 +107,8 @@ def require_useful(settings: StepSettings, steps: int, epsilon: float, delta: fl
     is more, not even one bit per run comes through, whatever the model.
 
     Raises:
-        ValueError: It says what epsilon, or how many records, it would take.
+        ValueError: It says what epsilon it would take, and how many records unless the noise is
+            already the most that there is, and so perhaps not enough.
     """
     share = settings.noise_multiplier / (settings.batch_size * math.sqrt(steps))
     if share < 1:
@@ -109,11 +117,16 @@ def require_useful(settings: StepSettings, steps: int, epsilon: float, delta: fl
         settings.batch_size * math.sqrt(steps), settings.batch_size, settings.records
     ).cost
     needed = least(lambda limit: Filter(limit, delta).admits(bearable, steps))
-    way = "more epsilon" if needed is None else f"epsilon {exact(needed)}"
+    ways = ["more epsilon" if needed is None else f"epsilon {exact(needed)}"]
+    if settings.noise_multiplier < MOST:  # else that is not all that it takes
+        ways.append(f"about {_counted(math.ceil(share * settings.records))}")
     raise ValueError(
-        f"epsilon must leave more signal than noise for {settings.records} records, got "
+        f"epsilon must leave more signal than noise for {_counted(settings.records)}, got "
         f"{exact(epsilon)}, with which the noise of all {steps} steps is at least {share:.2g} "
-        f"times what all records could add together if they agreed. It takes {way}, or about "
-        f"{math.ceil(share * settings.records)} records, for anything at all, and several times "
-        "that to learn well."
+        f"times what all records could add together if they agreed. It takes {', or '.join(ways)}, "
+        "for anything at all, and several times that to learn well."
     )
+
+
+def _counted(records: int) -> str:
+    return "1 record" if records == 1 else f"{records} records"

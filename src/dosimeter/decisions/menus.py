@@ -35,11 +35,13 @@ def costs_of(
 
     Raises:
         ValueError: A policy does not say beforehand what it asks for, or two of them change
-            the steps, so that neither can.
+            the steps, so that neither can; or all records are in each batch, for which steps
+            have no menu.
     """
     run = Rehearsal(Filter(epsilon=1.0, delta=0.5), settings)
     for policy in policies:
         policy.begin(run)
+    require_sampled(run.batch_size, run.records)
     found: list[Cost] = [run.step_cost()]
     changing = 0
     for policy in policies:
@@ -56,6 +58,15 @@ def costs_of(
     if policies and signal is not None:
         found.append(signal)
     return tuple(dict.fromkeys(found))
+
+
+def require_sampled(batch_size: int, records: int) -> None:
+    """Raises if all records are in each batch, for which steps have no menu."""
+    if batch_size == records:
+        raise ValueError(
+            f"batch_size must be below the number of records for a menu, got all {records} in each "
+            "batch; with one fewer there is one"
+        )
 
 
 def readings_due(policies: Sequence[Policy], epochs: int) -> int:

@@ -14,7 +14,7 @@ from dosimeter.decisions.controls import Controls
 from dosimeter.decisions.history import History
 from dosimeter.decisions.policy import Policy
 from dosimeter.decisions.readings import Reading
-from dosimeter.errors import BudgetExceeded
+from dosimeter.errors import BudgetExceeded, StateError
 
 
 class Steering:
@@ -64,6 +64,14 @@ class Steering:
             "history": self.history.state(),
             "ruled": self._ruled,
         }
+
+    def require_restorable(self, state: Mapping[str, Any]) -> None:
+        """Raises StateError unless a state is of as many policies."""
+        if len(state["policies"]) != len(self.policies):
+            raise StateError(
+                f"state must be of a run with {len(self.policies)} policies, got one with "
+                f"{len(state['policies'])}"
+            )
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `state` gave; a run that a policy ended stays ended."""

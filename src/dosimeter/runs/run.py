@@ -31,8 +31,9 @@ from dosimeter.runs.folder import RunFolder, Saved
 from dosimeter.runs.networks import Network, build
 from dosimeter.runs.purse import Purse, opened
 from dosimeter.training import AutoRate, CorrectCount, History, MeanLoss, PrivateEngine, Trainer
-from dosimeter.training.fit import clipping_for, followers, shown
+from dosimeter.training.fit import followers, shown
 from dosimeter.training.planning import records_at_once
+from dosimeter.training.stepping import clipping_for
 
 INTERRUPTED = "it was interrupted"
 CLOSED = "the budget was closed"

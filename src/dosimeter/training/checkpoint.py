@@ -61,7 +61,7 @@ class Spends:
         return list(saved)
 
 
-def read(state: Mapping[str, Any], *, records: int) -> Spends:
+def read(state: Mapping[str, Any], *, records: int, weights: Mapping[str, Any]) -> Spends:
     """The spends in a saved state, after checking that it fits."""
     if not isinstance(state, Mapping) or set(state) != _FIELDS:
         raise StateError("state must hold exactly what state_dict() gave, got something else")
@@ -71,6 +71,7 @@ def read(state: Mapping[str, Any], *, records: int) -> Spends:
         raise StateError(
             f"state must be of a run on {records} records, got one on {state['records']!r}"
         )
+    _require_shapes(state["model"], weights)
     spends = Spends(str(state["spends"]["run"]))
     try:
         for cost, count in state["spends"]["costs"]:
@@ -78,3 +79,20 @@ def read(state: Mapping[str, Any], *, records: int) -> Spends:
     except (TypeError, ValueError) as error:
         raise StateError(f"state must hold costs as state_dict() wrote them: {error}") from error
     return spends
+
+
+def _require_shapes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raises for the first weight that is not there, or not of this shape."""
+    for name in [*own, *(name for name in saved if name not in own)]:
+        was, now = _shape(saved, name), _shape(own, name)
+        if was != now:
+            raise StateError(
+                f"state must be of a model like this one, which has {name!r} {now}, got one that "
+                f"has it {was}; make the model that it was saved with, or begin another run"
+            )
+
+
+def _shape(weights: Mapping[str, Any], name: str) -> str:
+    if name not in weights:
+        return "nowhere"
+    return f"of shape {tuple(getattr(weights[name], 'shape', ()))}"

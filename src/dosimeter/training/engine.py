@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.burned import share_of
-from dosimeter.decisions import Controls, StepSettings, Ticket, filter_for
+from dosimeter.decisions import Controls, StepSettings, Ticket, costs_of, filter_for
 from dosimeter.errors import BudgetExceeded
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
@@ -212,6 +212,11 @@ class PrivateEngine(Controls):
         """Whether the gate refused the last step that was asked for."""
         return self._refusal is not None
 
+    @property
+    def refusal(self) -> BudgetExceeded | None:
+        """What the gate said to the last step that was asked for, if it refused it."""
+        return self._refusal
+
     def after_step(self, callback: Callable[[], None]) -> None:
         """Calls back after every step, when `parameter.grad` holds the released gradient."""
         self._callbacks.append(callback)
@@ -270,7 +275,7 @@ class PrivateEngine(Controls):
         dataset, batch_size, collate_fn = given(dataset, batch_size, collate_fn)
         settings = settings_for(dataset, noise_multiplier, batch_size, records)
         if self._target is not None and not self._ledger.count:
-            self._gate = filter_for(*self._target, lambda: [settings.cost], note=warnings.warn)
+            self._gate = filter_for(*self._target, lambda: costs_of(settings), note=warnings.warn)
         options = Options(
             max_grad_norm=max_grad_norm,
             clipping=Clipping(clipping),
@@ -328,6 +333,11 @@ class PrivateEngine(Controls):
             "gate": self._gate_state(),
         }
 
+    def require_loadable(self, state: Mapping[str, Any]) -> checkpoint.Spends:
+        """The spends of a state that `load_state_dict` takes; raises StateError for others."""
+        own = self._parts.model.state_dict()
+        return checkpoint.read(state, records=self.records, weights=own)
+
     def load_state_dict(self, state: Mapping[str, Any], *, spends_kept: bool = False) -> None:
         """Resumes from `state_dict()`; the gate can only go up.
 
@@ -345,7 +355,7 @@ class PrivateEngine(Controls):
             BudgetExceeded: The gate cannot hold what the saved run had spent.
         """
         parts = self._parts
-        saved = checkpoint.read(state, records=self.records)
+        saved = self.require_loadable(state)
         self._void_tickets()
         # An equal gate is the same gate only if this engine has not spent from it yet.
         fresh = self._ledger.count == 0

@@ -10,25 +10,24 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from dosimeter import arguments
 from dosimeter.accounting import Gate
-from dosimeter.decisions import AutoRate, Epoch, History, Policy, RateRule
+from dosimeter.decisions import Epoch, History, Policy, RateRule
 from dosimeter.decisions.menus import patiently
 from dosimeter.decisions.steering import listed
 from dosimeter.training.engine import PrivateEngine
 from dosimeter.training.following import Following
 from dosimeter.training.given import given
 from dosimeter.training.loader import Records
-from dosimeter.training.models import GradSampling
-from dosimeter.training.onepass.factors import Clipping
+from dosimeter.training.models import require_trainable
 from dosimeter.training.planning import Plan, Rule, chosen_batch, gate_given, records_at_once
 from dosimeter.training.postprocessing import AveragedIterate
 from dosimeter.training.progress import Bar
+from dosimeter.training.resuming import begun, require_same, told_in
 from dosimeter.training.signals import Signal
+from dosimeter.training.stepping import MakeOptimizer, clipping_for, optimizer_of, stepping, told_of
 from dosimeter.training.trainer import Trainer, require_signal
 from dosimeter.watching import watched
 
@@ -40,7 +39,6 @@ class Writer(Protocol):
 
 
 Callback = Callable[[PrivateEngine, Epoch], None]
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
 def fit(
@@ -99,15 +97,18 @@ def fit(
         progress: Whether to show a live line (needs rich).
         name: What the line is called.
         seed: Makes the run repeatable and its noise predictable.
-        checkpoint: A file to write after every epoch, and to go on from if it is there; what
-            was spent until then is charged again.
+        checkpoint: A file to write after every epoch, and to go on from if it is there, with the
+            same arguments; what was spent until then is charged again.
         watch: The URL of a budget service, or a folder for `dosimeter watch`, whose page shows the
             run and can stop it at the next step.
         **options: Anything else that `PrivateEngine.make_private` takes.
 
     Raises:
-        ValueError: The budget is too small for anything useful; it says what it would take.
+        ValueError: The budget is too small for anything useful, or for one step; it says what it
+            would take.
+        BudgetExceeded: The gate that was given refused the very first step.
     """
+    require_trainable(model)
     require_signal(policy, signal, public)
     _require_loss(loss_fn, options)
     gate = gate_given(gate, epsilon, delta)
@@ -116,7 +117,14 @@ def fit(
     batch = chosen_batch(batch_size, dataset, records)  # type: ignore[arg-type]
     dataset, batch, collate = given(dataset, batch, options.pop("collate_fn", None))
     plan = Plan.of(dataset, batch, records, listed(policy), signal, epochs)
+    path = None if checkpoint is None else pathlib.Path(checkpoint)
+    saved, told = told_in(path), begun(gate, plan.policies, plan.size, batch)
+    if noise_multiplier is None:
+        told["epochs"] = plan.epochs  # from which the noise follows
+    require_same(path, saved, told)
     if isinstance(gate, tuple):
+        if noise_multiplier is None and "epochs" in saved:
+            noise_multiplier = saved["noise_multiplier"]
         with patiently(_say if progress else lambda _: None):
             noise_multiplier, gate = plan.priced(*gate, noise_multiplier)
     if noise_multiplier is None:
@@ -125,32 +133,36 @@ def fit(
             "gate=(epsilon, delta), and dosimeter.noise_for for a filter that you make"
         )
     engine = PrivateEngine(gate, seed=seed)
-    if not isinstance(batch_size, int):
+    if batch_size is None or callable(batch_size):
         options.setdefault("physical_batch_size", records_at_once(model, dataset, batch))
+    made = optimizer_of(model, make)
+    how = clipping_for(max_grad_norm, options)
     engine.make_private(
-        model,
-        make(p for p in model.parameters() if p.requires_grad),
-        dataset,
-        noise_multiplier=noise_multiplier,
-        batch_size=batch,
-        collate_fn=collate,
-        **clipping_for(max_grad_norm, options),
-    )
+        model, made, dataset,
+        noise_multiplier=noise_multiplier, batch_size=batch, collate_fn=collate, **how,
+    )  # fmt: skip
+    told |= {"noise_multiplier": float(noise_multiplier), **told_of(made, rule, how)}
     trainer = Trainer(
-        engine, policy=policy, signal=signal, public=public, loss_fn=loss_fn,
+        engine, policy=policy, signal=signal, public=public, loss_fn=loss_fn, told=told,
         **followers(engine, plan.steps, rule),
     )  # fmt: skip
-    path = None if checkpoint is None else pathlib.Path(checkpoint)
     if path is not None:
         trainer.resume(path)
         if progress and len(trainer.history) and engine.group.rank == 0:
             done = f"{len(trainer.history)} of {plan.epochs} epochs"
             _say(f"note: going on from {path}, which holds {done}")
+    return _finished(
+        trainer, plan.epochs, path, callbacks=callbacks, progress=progress, name=name, watch=watch
+    )
+
+
+def _finished(
+    trainer: Trainer, epochs: int, path: pathlib.Path | None, *, progress: bool, **how: Any
+) -> History:
+    """Trains to the end, and says what should be known of it."""
+    engine = trainer.engine
     try:
-        return shown(
-            trainer, plan.epochs, path,
-            callbacks=callbacks, progress=progress, name=name, watch=watch,
-        )  # fmt: skip
+        history = shown(trainer, epochs, path, progress=progress, **how)
     except KeyboardInterrupt as error:
         if path is not None and len(trainer.history):
             error.add_note(
@@ -158,38 +170,11 @@ def fit(
                 "on from there. The model at hand has taken steps beyond it: do not use it."
             )
         raise
-
-
-def stepping(
-    learning_rate: float | RateRule | Literal["auto"], optimizer: MakeOptimizer | None = None
-) -> tuple[MakeOptimizer, RateRule | None]:
-    """What makes the optimizer, and the rule that sets its learning rate, if one does."""
-    if learning_rate == "auto":
-        rule: RateRule | None = AutoRate() if optimizer is None else None
-    elif isinstance(learning_rate, RateRule):
-        rule = learning_rate
-    else:
-        if optimizer is not None:
-            raise ValueError(
-                "learning_rate must be left to the optimizer where one is given, got "
-                f"{learning_rate!r} besides"
-            )
-        rate = arguments.positive("learning_rate", learning_rate)
-        return lambda parameters: torch.optim.SGD(parameters, lr=rate), None
-    if optimizer is not None:
-        return optimizer, rule
-    momentum = AutoRate().momentum if rule is None else rule.momentum
-    return lambda parameters: torch.optim.SGD(parameters, lr=1.0, momentum=momentum), rule
-
-
-def clipping_for(max_grad_norm: float | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `make_private` with a clipping that needs no norm, where none is given."""
-    if max_grad_norm is not None:
-        return {**options, "max_grad_norm": max_grad_norm}
-    way = GradSampling(options.get("grad_sampling", GradSampling.ONEPASS))
-    # Opacus' ghost clipping has factors of its own.
-    clipping = Clipping.FLAT if way is GradSampling.GHOST else Clipping.NORMALISED
-    return {"clipping": clipping, **options, "max_grad_norm": 1.0}
+    if engine.refusal is not None and not len(history):
+        raise engine.refusal  # a model that took no step is no result
+    if progress and engine.group.rank == 0 and trainer.trouble is not None:
+        _say(f"note: {trainer.trouble}")
+    return history
 
 
 def followers(engine: PrivateEngine, steps: int, rule: RateRule | None) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
+from dosimeter import arguments
 from dosimeter.decisions import RateRule, Released
 from dosimeter.training.engine import PrivateEngine
+from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.optimizer import PrivateOptimizer
 
 _FEW = 50
@@ -32,6 +34,10 @@ class Following:
         engine: On which `make_private` was called.
         steps: How many steps are planned.
         rate: Sets the learning rate; None leaves the optimizer's own.
+
+    Raises:
+        TypeError: The first rate is no number.
+        ValueError: It is negative or not finite.
     """
 
     def __init__(self, engine: PrivateEngine, *, steps: int, rate: RateRule | None = None) -> None:
@@ -44,6 +50,7 @@ class Following:
         self._mean: list[torch.Tensor] | None = None
         self._signal, self._seen, self._peak = 0.0, 0, 0.0
         self._evidence: list[float] = []
+        self._ended: str | None = None
         self.began: dict[str, float] | None = None
         if rate is not None:
             bound = self._optimizer.max_grad_norm * engine.batch_size
@@ -51,13 +58,21 @@ class Following:
             noise = self._deviation * math.sqrt(self._values) / bound
             rate.begin(steps=steps, noise=noise, bound=bound)
             self.began = {"steps": steps, "noise": noise, "bound": bound}
-            self._set()
+            self._set(_usable(rate))
         engine.after_step(self._update)
 
     @property
     def learning_rate(self) -> float | None:
-        """The rate of the next step, where a rule sets it."""
-        return None if self.rate is None else self.rate.rate
+        """The rate of the next step, where a rule sets it and it can be used."""
+        try:
+            return None if self.rate is None else _usable(self.rate)
+        except (TypeError, ValueError):  # which has ended the run
+            return None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it ended the run, or why nothing was learned."""
+        return self._ended or self.lost
 
     @property
     def lost(self) -> str | None:
@@ -65,11 +80,15 @@ class Following:
         # Of nothing but noise the sum over k steps has deviation √k.
         if self._seen < _FEW or self._signal >= math.sqrt(self._seen) or self._peak >= _PEAK:
             return None
+        # Where all gradients are given one length there is no norm to choose.
+        norm = self._optimizer.clipping is Clipping.FLAT
+        far = "the clipping norm is far above them, " if norm else ""
+        smaller = "a smaller norm, or none, " if norm else ""
         return (
             f"the gradients of {self._seen} steps could not be told from noise, so the model may "
-            "have learned nothing: they vanish in it, its outputs are not finite, the clipping "
-            "norm is far above them, or the budget is too small. Try a smaller norm, or none, a "
-            "smaller model, other inputs or a larger epsilon"
+            f"have learned nothing: they vanish in it, its outputs are not finite, {far}or the "
+            f"budget is too small. Try {smaller}inputs scaled to about one, a smaller model or a "
+            "larger epsilon"
         )
 
     def taken(self) -> tuple[float, ...]:
@@ -93,7 +112,7 @@ class Following:
         self._peak, self._evidence = state.get("peak", 0.0), []  # an earlier release kept none
         if self.rate is not None and state["rate"] is not None:
             self.rate.restore(state["rate"])
-            self._set()
+            self._set_or_end()
 
     @property
     def _deviation(self) -> float:
@@ -101,10 +120,21 @@ class Following:
         divisor = self._optimizer.divisor(self._engine.batch_size)
         return self._engine.noise_multiplier * self._optimizer.max_grad_norm / divisor
 
-    def _set(self) -> None:
-        assert self.rate is not None
+    def _set(self, rate: float) -> None:
         for group in self._optimizer.param_groups:
-            group["lr"] = self.rate.rate
+            group["lr"] = rate
+
+    def _set_or_end(self) -> None:
+        """Sets the rate of the next step; there is none if the rule gave no rate."""
+        assert self.rate is not None
+        try:
+            self._set(_usable(self.rate))
+        except (TypeError, ValueError) as error:
+            self._end(f"the {error}, after step {self._engine.steps}")
+
+    def _end(self, reason: str) -> None:
+        self._ended = reason
+        self._engine.stop(reason)
 
     @torch.no_grad()
     def _update(self) -> None:
@@ -115,7 +145,7 @@ class Following:
             length = float(f"{math.sqrt(square):.4g}")
             self._evidence.append(length)
             self.rate.update(length)
-            self._set()
+            self._set_or_end()
         if self._mean is None:
             self._mean = [grad.clone() for grad in grads]
         else:
@@ -141,10 +171,15 @@ class Following:
 
     def _end_if_exploded(self) -> None:
         if not math.isfinite(_dot(self._parameters, self._parameters)):
-            self._engine.stop(
+            self._end(
                 f"the parameters were no longer finite after step {self._engine.steps}: lower the "
                 "learning rate, or scale inputs and layers so that outputs stay finite"
             )
+
+
+def _usable(rule: RateRule) -> float:
+    """The rate of the next step by a rule, if a step can be taken at it."""
+    return arguments.non_negative(f"learning_rate of {type(rule).__name__}", rule.rate)
 
 
 def _dot(ones: list[Any], others: list[Any]) -> float:

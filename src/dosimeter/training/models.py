@@ -97,6 +97,17 @@ def linear_norms(
     return found
 
 
+def require_trainable(model: nn.Module) -> None:
+    """Raises unless it is a model with something to train."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {model!r}")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(
+            "model must have a parameter that requires a gradient, got none; unfreeze one with "
+            "requires_grad_(True)"
+        )
+
+
 def validate(
     model: nn.Module, optimizer: torch.optim.Optimizer, mode: GradSampling, *, fix: bool
 ) -> None:
@@ -105,8 +116,7 @@ def validate(
     Conversion happens inside the given model and keeps its scale and shift parameters, so
     that an optimizer made before still holds the right ones.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {model!r}")
+    require_trainable(model)
     if isinstance(model, nn.parallel.DistributedDataParallel):
         raise TypeError(
             "model must not be inside DistributedDataParallel, which averages raw gradients. "
@@ -265,8 +275,6 @@ def _hold_frozen(module: nn.Module, _inputs: object) -> None:
 def _require_same_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     trained = {id(p) for p in model.parameters() if p.requires_grad}
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
-    if not trained:
-        raise ValueError("model must have a parameter that requires a gradient, got none")
     if trained != held:
         raise ValueError(
             "optimizer must hold exactly the trainable parameters of the model, got "

@@ -22,6 +22,7 @@ from dosimeter.training.clipping import Clipper
 from dosimeter.training.entropy import Entropy
 from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
+from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.release import Release
 from dosimeter.training.shards import Shards
 
@@ -91,6 +92,11 @@ class PrivateOptimizer(torch.optim.Optimizer):
     def max_grad_norm(self) -> float:
         """How far one record can move the sum of gradients."""
         return self._max_grad_norm
+
+    @property
+    def clipping(self) -> Clipping:
+        """How gradients of records are bounded by that."""
+        return self._clipper.clipping
 
     def divisor(self, batch_size: int) -> int:
         """What the noisy sum of a batch of this expected size is divided by."""

@@ -16,10 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from dosimeter import arguments
 from dosimeter.accounting import Filter, Gate
+from dosimeter.accounting.calibrate import least
 from dosimeter.decisions import (
     Horizon,
     Policy,
+    Rehearsal,
     RootBatch,
     StepSettings,
     costs_of,
@@ -28,6 +31,7 @@ from dosimeter.decisions import (
 )
 from dosimeter.decisions.menus import readings_due, without_menu
 from dosimeter.rdp import Cost
+from dosimeter.rounding import at_most, exact
 from dosimeter.training.assembly import settings_for
 from dosimeter.training.loader import Records
 from dosimeter.training.signals import Signal
@@ -46,9 +50,12 @@ def chosen_batch(
 
     A DataLoader's own stays None, as does that of something which is no dataset.
     """
-    if isinstance(batch_size, int) or not hasattr(dataset, "__getitem__"):
-        return batch_size if isinstance(batch_size, int) else None
-    return (batch_size or RootBatch())(len(dataset) if records is None else records)
+    if batch_size is not None and not callable(batch_size):
+        return arguments.count("batch_size", batch_size)
+    if not hasattr(dataset, "__getitem__"):
+        return None
+    rule = RootBatch() if batch_size is None else batch_size
+    return arguments.count("batch_size", rule(len(dataset) if records is None else records))
 
 
 def gate_given(
@@ -56,6 +63,8 @@ def gate_given(
 ) -> Gate | tuple[float, float]:
     """The gate, or (epsilon, delta), in whichever of the two ways it was given."""
     if gate is not None and epsilon is None and delta is None:
+        if isinstance(gate, tuple) and len(gate) != 2:
+            raise ValueError(f"gate must be one, or (epsilon, delta), got {gate!r}")
         return gate
     if gate is None and epsilon is not None and delta is not None:
         return epsilon, delta
@@ -88,9 +97,15 @@ class Plan:
     ) -> Plan:
         """The plan of a run, with a horizon where none was given."""
         settings = settings_for(dataset, 1.0, batch_size, records)
-        if not isinstance(epochs, int):
-            epochs = (epochs or Horizon())(settings.steps_per_epoch)
-        return cls(dataset, batch_size, records, policies, signal, epochs)
+        if epochs is None or callable(epochs):
+            epochs = (Horizon() if epochs is None else epochs)(settings.steps_per_epoch)
+        most = arguments.count("epochs", epochs)
+        return cls(dataset, batch_size, records, policies, signal, most)
+
+    @property
+    def size(self) -> int:
+        """The public number of records."""
+        return self._settings(1.0).records
 
     @property
     def steps(self) -> int:
@@ -101,11 +116,15 @@ class Plan:
         """The noise, if need be the least that lasts, and a filter with a menu of it all.
 
         Raises:
-            ValueError: That noise would leave nothing to learn from.
+            ValueError: That noise would leave nothing to learn from, or is not enough for one step.
         """
         if noise is not None:
-            given = noise
-            return given, filter_for(epsilon, delta, lambda: self._costs(given), note=warnings.warn)
+            given, notes = arguments.positive("noise_multiplier", noise), list[str]()
+            gate = filter_for(epsilon, delta, lambda: self._costs(given), note=notes.append)
+            self._require_step(epsilon, delta, gate, given)
+            for note in notes:
+                warnings.warn(note, stacklevel=3)
+            return given, gate
         return lasting(
             epsilon,
             delta,
@@ -114,6 +133,27 @@ class Plan:
             menu=self._costs,
             planned=self._planned,
             note=lambda error: warnings.warn(without_menu(error), stacklevel=5),
+        )
+
+    def _require_step(self, epsilon: float, delta: float, gate: Filter, noise: float) -> None:
+        """Raises if not even one step fits, in words with what would do for all of them."""
+        begun = Rehearsal(gate, self._settings(noise))
+        for policy in copy.deepcopy(list(self.policies)):  # one may set another noise
+            policy.begin(begun)
+        noise, cost = begun.noise_multiplier, begun.step_cost()
+        if begun.admits(cost):
+            return
+        more = least(
+            lambda noise: Filter(epsilon, delta).admits(self._settings(noise).cost, self.steps)
+        )
+        wider = least(lambda limit: Filter(limit, delta).admits(cost, self.steps))
+        ways = [f"noise_multiplier {exact(more)}"] if more is not None else []
+        ways += [f"epsilon {exact(wider)}"] if wider is not None else []
+        fit = f"fit from {' or '.join(ways)} on" if ways else "fit into no budget"
+        raise ValueError(
+            f"noise_multiplier must be enough for one step in epsilon {exact(epsilon)}, got "
+            f"{exact(noise)} at sample rate {at_most(begun.sample_rate)}; {self.epochs} epochs "
+            f"{fit}, and fit finds the least noise if noise_multiplier is left out"
         )
 
     def _settings(self, noise: float) -> StepSettings:

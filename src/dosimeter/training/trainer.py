@@ -23,6 +23,7 @@ from dosimeter.training.engine import PrivateEngine
 from dosimeter.training.following import Following
 from dosimeter.training.loader import Records
 from dosimeter.training.postprocessing import AveragedIterate
+from dosimeter.training.resuming import Told, blaming, loaded, require_same
 from dosimeter.training.signals import CorrectCount, MeanLoss, Signal, pair
 
 
@@ -42,6 +43,7 @@ class Trainer:
         average: What the model is measured and read with, and left with at the end; the last
             iterate by default.
         following: What sets the learning rate and ends runs that are lost.
+        told: Arguments by name, kept in checkpoints. One that was told otherwise is refused.
 
     Example:
         >>> import torch, dosimeter as dm
@@ -69,12 +71,13 @@ class Trainer:
         loss_fn: nn.Module | None = None,
         average: AveragedIterate | None = None,
         following: Following | None = None,
+        told: Told | None = None,
     ) -> None:
         require_signal(policy, signal, public)
         self.engine = engine
         self._model, self._optimizer, self._loader = engine.made
         self._signal, self._public = signal, public
-        self._average, self._following = average, following
+        self._average, self._following, self._told = average, following, dict(told or {})
         self._steering = Steering(engine, policy)
         self.history.began = None if following is None else following.began
         self._loss_fn = engine.private_loss(loss_fn or nn.CrossEntropyLoss())
@@ -85,6 +88,11 @@ class Trainer:
     def history(self) -> History:
         """The epochs so far, why they ended, and what is guaranteed."""
         return self._steering.history
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the model may be of no use, as far as that can be told from what was released."""
+        return None if self._following is None else self._following.trouble
 
     def epochs(self, most: int, then: Callable[[Epoch], None] = lambda _: None) -> Iterator[Epoch]:
         """Trains until so many epochs are done in all, or the gate or a policy ends it.
@@ -164,6 +172,7 @@ class Trainer:
         """Writes a checkpoint, whole or not at all; in a group of processes the first does."""
         if self.engine.group.rank == 0:
             state = {
+                "told": self._told,
                 "engine": self.engine.state_dict(),
                 **self._steering.state(),
                 **{name: each.state() for name, each in self._followers.items()},
@@ -177,16 +186,25 @@ class Trainer:
             path: What `save` wrote.
             spends_kept: Says that the gate outlived the run that wrote the checkpoint and holds
                 its spends; otherwise they are charged again.
+
+        Raises:
+            ValueError: The run in it was told otherwise; nothing was charged.
+            StateError: It is no checkpoint, or that of another model; nothing was charged.
         """
         if not path.exists():
             return
-        state = torch.load(path, weights_only=True)
-        # First what may refuse without having charged anything.
-        for name, each in self._followers.items():
-            if name in state:  # a checkpoint of an earlier release has none
-                each.restore(state[name])
-        self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
-        self._steering.restore(state)
+        state = loaded(path)
+        with blaming(path):
+            # First what may refuse without having charged anything.
+            self.engine.require_loadable(state["engine"])
+            self._steering.require_restorable(state)
+            for name, each in self._followers.items():
+                if name in state:  # a checkpoint of an earlier release has none
+                    each.restore(state[name])
+        require_same(path, state["told"], self._told)
+        with blaming(path):
+            self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)
+            self._steering.restore(state)
         self.begin_epoch()
 
     @property
