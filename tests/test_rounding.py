@@ -109,3 +109,8 @@ def test_no_number_stays_none_where_a_value_is_kept_from_being_negative():
     assert not_negative(-1.0) == 0.0
     assert not_negative(2.5) == 2.5
     assert not_negative(math.inf) == math.inf
+
+
+@pytest.mark.parametrize("nothing", [math.nan, -math.inf, -1.0])
+def test_of_no_number_nothing_is_left(nothing):
+    assert at_least(nothing) == "0"

@@ -24,7 +24,9 @@ def at_most(value: float, *, padded: bool = False) -> str:
 
 
 def at_least(value: float) -> str:
-    """What is left of an epsilon, to the same digits, rounded down."""
+    """What is left of an epsilon, to the same digits, rounded down; of no number nothing is."""
+    if not value >= 0:
+        return "0"
     return _short(value, ROUND_FLOOR, padded=False)
 
 

@@ -427,3 +427,22 @@ class TestBadStates:
         fields |= {"rdp": [100.0] * 54, "pure_epsilon": "inf"}
         with pytest.raises(dm.StateError, match="within its limit"):
             dm.Filter.from_state(seal("filter", fields))
+
+
+def test_no_number_from_the_mixture_is_no_bound(monkeypatch):
+    """min and max pass over NaN: it would read 0."""
+    from dosimeter.accounting.mixture import Mixture
+
+    monkeypatch.setattr(Mixture, "solve", lambda self, sums, last: (math.nan, None))
+    odometer = dm.Odometer(delta=1e-6)
+    odometer.spend(dm.Gaussian(0.001))
+    assert odometer.epsilon == math.inf
+    assert not dm.Filter(epsilon=3, delta=1e-6).admits(dm.Gaussian(0.001))
+
+
+def test_sums_that_are_no_float_are_infinite():
+    huge = dm.PureDp(1.7e308)
+    assert dm.Together([huge, huge]).pure_epsilon == math.inf
+    odometer = dm.Odometer(delta=1e-6)
+    odometer.spend(dm.Together([huge, huge]))
+    assert odometer.epsilon == math.inf

@@ -228,3 +228,10 @@ class TestPlans:
             plan(1.0, DELTA)
         with pytest.raises(ValueError, match="a cost or steps"):
             plan(1.0, DELTA, cost=STEP, steps=3)
+
+
+def test_a_delta_for_which_nothing_need_be_spent():
+    """Halving the limit went on to 0, which no filter takes."""
+    found = compare([(dm.Gaussian(1000.0), 1)], 0.5, menu=False)
+    (ours,) = [line for line in found.lines if line.name == "filter"]
+    assert 0 <= ours.epsilons[-1] < 1e-6

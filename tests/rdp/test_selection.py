@@ -151,3 +151,12 @@ def test_bad_input_is_refused_by_name():
 
 def test_no_bound_on_a_trial_is_no_bound_on_the_best():
     assert np.all(np.isinf(dm.BestOf(dm.Curve([2.0], [math.inf]), 1, 4.0).rdp([2.0, 8.0])))
+
+
+@pytest.mark.parametrize("eta", [5e-324, -5e-324, 1e-310])
+@pytest.mark.parametrize("mean", [1.2, 2.0])
+def test_a_shape_next_to_nothing_is_none(eta, mean):
+    """Products with it have no digits: the law that was drawn from did not sum to one."""
+    search = dm.BestOf(dm.Gaussian(3.0), 1, mean, eta)
+    assert search == dm.BestOf(dm.Gaussian(3.0), 1, mean, 0.0)
+    assert all(1 <= search.trials() < 10_000 for _ in range(2000))

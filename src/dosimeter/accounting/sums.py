@@ -143,6 +143,8 @@ class Sums:
         if self._epsilon is None:
             tally = self.tally
             mixed, self._root = self.mixture.solve(tally.rdp, self._root)
+            if not mixed >= 0:  # no number is no bound, and min and max would pass over it
+                mixed = math.inf
             # The loss never passes the pure total, so its minimum needs no weight.
             self._epsilon = max(self._floor, min(mixed, tally.pure_epsilon))
         return self._epsilon

@@ -97,13 +97,13 @@ def least_limit(
     *,
     start: float,
 ) -> float:
-    """The least limit at which a filter admits a schedule, to one part in a thousand."""
+    """The least limit at which a filter admits a schedule, to one part in a thousand or 1e-9."""
     low, high = 0.0, max(start, 1e-3)
     while not _admits(new_filter(high, delta), schedule):
         low, high = high, 2 * high
         if high > _WIDE:
             return math.inf
-    while high - low > 1e-3 * high:
+    while high - low > max(1e-3 * high, 1e-9):
         middle = (low + high) / 2
         within = _admits(new_filter(middle, delta), schedule)
         low, high = (low, middle) if within else (middle, high)

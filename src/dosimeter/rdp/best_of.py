@@ -24,6 +24,7 @@ from dosimeter.rdp.orders import FloatArray, Orders
 _SECOND = Orders([1.5, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 512])
 """Orders at which the trial is looked at a second time, besides those that are asked for."""
 
+_NEXT_TO_NOTHING = 1e-290
 _FAR = 600.0
 """The largest log(1/gamma): beyond it gamma leaves the range of a float."""
 
@@ -79,8 +80,9 @@ class BestOf(Cost):
         if not -1 < eta < math.inf:
             raise ValueError(f"eta must be finite and above -1, got {self.eta!r}")
         object.__setattr__(self, "mean", mean)
-        object.__setattr__(self, "eta", eta + 0.0)
-        if not _expected(_FAR, eta) >= mean:
+        # So near 0 the law is the logarithmic one, and products with eta have no digits.
+        object.__setattr__(self, "eta", eta if abs(eta) > _NEXT_TO_NOTHING else 0.0)
+        if not _expected(_FAR, self.eta) >= mean:
             raise ValueError(f"mean must be within reach of eta={eta!r}, got {mean!r}")
 
     @property
@@ -105,7 +107,7 @@ class BestOf(Cost):
         # P(K = k + 1) / P(K = k) = (1 - gamma) (k + eta) / (k + 1).
         chance = _expected(t, self.eta) * math.exp(-(1 + self.eta) * t)
         left, k = random.SystemRandom().random(), 1
-        while left >= chance and chance > 0:
+        while left >= chance and chance > _NEXT_TO_NOTHING:
             left -= chance
             chance *= miss * (k + self.eta) / (k + 1)
             k += 1

@@ -73,7 +73,10 @@ class Event(Cost):
     @property
     def pure_epsilon(self) -> float:
         """Sum over the parts, where every one is pure."""
-        return math.fsum(cost.pure_epsilon * count * UP for cost, count in self._parts) * UP
+        try:
+            return math.fsum(cost.pure_epsilon * count * UP for cost, count in self._parts) * UP
+        except OverflowError:
+            return math.inf
 
     def _curve(self, orders: Orders) -> FloatArray:
         return summed(self._parts, orders)
@@ -106,9 +109,9 @@ class _RepeatAndSelect(Cost):
         from dp_accounting.rdp import rdp_privacy_accountant
 
         one = summed(self.run, orders)
-        # dp-accounting's formula fails on costs that vanish beside 1; larger ones are safe.
+        # dp-accounting's formula loses the digits of costs far below 1; larger ones are safe.
         price = rdp_privacy_accountant._compute_rdp_repeat_and_select
-        curve = price(orders.array, np.maximum(one, 1e-15), self.mean, self.shape)
+        curve = price(orders.array, np.maximum(one, 1e-8), self.mean, self.shape)
         return np.asarray(curve * (1.0 + 1e-9))
 
 

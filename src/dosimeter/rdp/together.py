@@ -95,7 +95,10 @@ class Together(Cost):
 
 def _sum_up(values: list[float]) -> float:
     """The sum of numbers that are not negative, rounded up if it is no float."""
-    total = math.fsum(values)
+    try:
+        total = math.fsum(values)
+    except OverflowError:
+        return math.inf
     if total == math.inf or sum(map(Fraction, values)) <= Fraction(total):
         return total
     return math.nextafter(total, math.inf)

@@ -350,3 +350,18 @@ def test_beside_a_menu_that_never_passes_epsilon(item):
     gate.spend(item)
     gate.spend(stranger)
     assert gate.epsilon >= 0.73
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "cost", "stranger"),
+    [
+        (500.0, 1e-6, dm.PureDp(450.0), dm.PureDp(0.0216641)),
+        (467.0, 0.5, dm.Laplace(0.009036411483588068), dm.PureDp(4.3)),
+    ],
+)
+def test_a_reference_that_no_lattice_takes_is_left_out(epsilon, delta, cost, stranger):
+    """It raised about a Gaussian that nobody asked for, though the mixture could pay."""
+    gate = dm.Filter(epsilon, delta, menu=[cost])
+    assert gate.admits(stranger)
+    gate.spend(stranger)
+    assert gate.epsilon <= epsilon

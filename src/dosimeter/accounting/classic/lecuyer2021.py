@@ -23,6 +23,7 @@ from dosimeter.accounting.classic.rule import Conversion, CurveRule, Validity
 from dosimeter.errors import UnsoundRuleWarning
 from dosimeter.rdp import Orders
 from dosimeter.rdp.orders import FloatArray
+from dosimeter.rounding import not_negative
 
 PAPER_ORDERS = Orders([*(1.25 + 0.25 * i for i in range(36)), 16.0, 32.0])
 """The 38 orders of the paper's Section 4.5: 1.25 to 10 by 0.25, 16 and 32."""
@@ -63,9 +64,8 @@ class CurveFilter(CurveRule):
             )
 
     def _reading(self, sums: FloatArray) -> float:
-        return max(
-            0.0, float(self._conversion.epsilon(self._orders.array, sums, self._delta).min())
-        )
+        epsilons = self._conversion.epsilon(self._orders.array, sums, self._delta)
+        return not_negative(float(epsilons.min()))
 
 
 class LecuyerOdometer(CurveRule):

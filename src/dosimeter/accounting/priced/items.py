@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Protocol, SupportsFloat, runtime_checkable
 
 from dosimeter.rdp import Cost, Gaussian
-from dosimeter.rdp.loss import Direction
+from dosimeter.rdp.loss import LEAST_NOISE, Direction
 
 __all__ = ["Direction", "Finite", "Item", "Ladder", "Menu", "Plan"]
 
@@ -106,17 +106,19 @@ class Menu:
 
     def with_references(self) -> Iterator[Menu]:
         """The menu with a Gaussian besides at fairer and less fair prices, and without one."""
-        yield from (self._with_gaussian(share) for share in _FAIR)
+        for share in _FAIR:
+            reference = self._gaussian(share)
+            if reference.noise_multiplier >= LEAST_NOISE:  # others have no place on a menu
+                yield dataclasses.replace(self, items=(*self.items, Item(reference, 1, 1)))
         yield self
 
-    def _with_gaussian(self, share: float) -> Menu:
-        """With a Gaussian of whose runs the budget, times a share, admits one for each quantum."""
+    def _gaussian(self, share: float) -> Gaussian:
+        """The one of whose runs the budget, times a share, admits one for each quantum."""
         low, high = 0.0, 60.0
         while high - low > 1e-6 * high:
             mean = (low + high) / 2
             low, high = (mean, high) if self._of_gaussian(mean) <= self.delta else (low, mean)
-        reference = Item(Gaussian(math.sqrt(self.quanta / share) / low), 1, 1)
-        return dataclasses.replace(self, items=(*self.items, reference))
+        return Gaussian(math.sqrt(self.quanta / share) / low)
 
     def _of_gaussian(self, mean: float) -> float:
         """The hockey stick of a Gaussian of this mean, to some digits."""

@@ -166,7 +166,7 @@ def _worst(ways: Sequence[Sequence[Bundle]], readings: tuple[float, ...], delta:
             break
         rough = [Bundle(b.loss.at_level(b.loss.level + 1), b.price) for b in bundles]
         if not stopping_value(rough, readings) <= value:
-            value = max(value, stopping_value(bundles, readings))
+            value = float(np.maximum(value, stopping_value(bundles, readings)))  # NaN stays NaN
     return value
 
 

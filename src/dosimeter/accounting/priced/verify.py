@@ -198,7 +198,8 @@ def _shop(menu: Menu) -> _Shop | None:
             gains = [_Gain.of(item, way, few) for item in richer.items]
             readings = repeat(menu.epsilon, few.quanta + 1)
             ways.append(list(_levels(gains, readings, _losses(menu))))
-        value = max(float(levels[-1][0][_start()]) for levels in ways) * _ROUNDING
+        values = [levels[-1][0][_start()] for levels in ways]
+        value = float(np.max(values)) * _ROUNDING  # NaN stays NaN
         spare = (menu.delta + menu.credit - value) / 2
         if spare > menu.credit / 20:
             more = spare / max(value, menu.credit)  # V may be nothing at all
