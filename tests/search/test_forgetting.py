@@ -61,6 +61,42 @@ class TestForgetting:
         pathlib.Path("run/plan.json").unlink()
         assert "plan.json must be there" in run("config.toml", "--resume", code=2).stderr
 
+    def test_before_a_new_trial_is_charged(self, monkeypatch):
+        from dosimeter.search.halving import Halving
+
+        asked, propose = [], Halving._asked
+
+        def once(self):
+            asked.append(1)
+            if len(asked) > 1:
+                raise KeyboardInterrupt
+            return propose(self)
+
+        config(HALVING.replace("9", "3"), training={"epochs": 3})
+        with monkeypatch.context() as patch:
+            patch.setattr(Halving, "_asked", once)
+            run("config.toml", code=130)
+        set_back("run/budget.db")
+        with Ledger.open("sqlite:///run/budget.db") as ledger:
+            ledger.create("search", epsilon=8.0, delta=1e-5)
+        assert "put back the ledger" in run("config.toml", "--resume", code=2).stderr
+        assert journal()[1] == []
+
+    def test_while_it_worked(self, monkeypatch):
+        from dosimeter.runs.purse import Noted
+        from dosimeter.search.halving import Halving
+
+        work = Halving.work
+
+        def then_forgotten(self, *arguments):
+            work(self, *arguments)
+            monkeypatch.setattr(Noted, "holds", lambda self, position: False)
+
+        monkeypatch.setattr(Halving, "work", then_forgotten)
+        config(HALVING.replace("9", "3"), training={"epochs": 3})
+        assert "put back the ledger" in run("config.toml", code=2).stderr
+        assert not pathlib.Path("run/winner").exists()
+
     def test_and_with_its_ledger_it_is_finished(self, dying):
         dying()
         spent = journal()

@@ -91,6 +91,14 @@ def test_a_trial_beyond_what_doubles_tell_apart_is_refused(search):
         approximate(search, 1e-5)
 
 
+def test_no_number_is_no_price(monkeypatch):
+    from dosimeter.search import profile
+
+    monkeypatch.setattr(profile, "_favour", lambda back, gamma: math.nan)
+    with pytest.raises(ValueError, match=r"^search must have trials whose epsilon"):
+        approximate(dm.BestOf(dm.Gaussian(5.0), 1, 16.0), 1e-6)
+
+
 @pytest.mark.parametrize("mean", [1.0, 6.0, 1000.0])
 def test_a_selection_of_dear_trials_costs_no_less_than_one(mean):
     """Run by run, up to where they are refused; one trial costs what its closed form says."""
