@@ -178,3 +178,10 @@ def test_policies_are_counted_before_anything_is_charged(begin, path):
     with pytest.raises(dm.StateError, match="a run with 0 policies, got one with 1"):
         begin(gate=gate, epsilon=None, delta=None)
     assert gate.epsilon == 0
+
+
+def test_a_folder_that_is_not_there_is_found_before_anything_is_spent(points, classifier, tmp_path):
+    gate = dm.Filter(8.0, 1e-6)
+    with pytest.raises(FileNotFoundError, match="checkpoint must lie in a folder that is there"):
+        fit(classifier(), points(), gate, checkpoint=tmp_path / "no" / "run.pt", **OWN)
+    assert gate.epsilon == 0

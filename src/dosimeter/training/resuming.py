@@ -48,8 +48,18 @@ def loaded(path: pathlib.Path) -> dict[str, Any]:
 
 
 def told_in(path: pathlib.Path | None) -> Told:
-    """What the run in a checkpoint was told; nothing where there is none, or an old one."""
-    if path is None or not path.exists():
+    """What the run in a checkpoint was told; nothing where there is none, or an old one.
+
+    Raises:
+        FileNotFoundError: There is no folder to write it to; it is found before anything is spent.
+    """
+    if path is None:
+        return {}
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"checkpoint must lie in a folder that is there, got {path}; make {path.parent} first"
+        )
+    if not path.exists():
         return {}
     told: Told = loaded(path)["told"]
     return told
