@@ -215,6 +215,7 @@ def menu_noise(
         wanted = {cost for cost, _ in planned(noise)}
         return [cost for cost in menu(noise) if cost in wanted]
 
+    only_planned(near)  # what can have no menu says so itself, before it is priced
     noise = least(enough, near=near, stride=1.1)
     if noise is None:
         raise ValueError(f"epsilon must pay for the plan with some noise, got {epsilon!r}")

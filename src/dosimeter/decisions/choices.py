@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from dosimeter import arguments
 from dosimeter.accounting import Filter
 from dosimeter.accounting.calibrate import MOST, Declared, Planned, calibrated, least
-from dosimeter.decisions.menus import require_sampled
 from dosimeter.decisions.settings import StepSettings
 from dosimeter.rounding import exact
 
@@ -83,12 +82,6 @@ def lasting(
         ValueError: That noise would leave nothing to learn from, or no noise is enough; it says
             what it would take.
     """
-    if menu is not None:
-        try:
-            require_sampled(settings(MOST).batch_size, settings(MOST).records)
-        except ValueError as error:
-            note(error)
-            menu = None
     try:
         noise, gate = calibrated(epsilon, delta, menu=menu, planned=planned, note=note)
     except ValueError:

@@ -41,7 +41,7 @@ def costs_of(
     run = Rehearsal(Filter(epsilon=1.0, delta=0.5), settings)
     for policy in policies:
         policy.begin(run)
-    require_sampled(run.batch_size, run.records)
+    _require_sampled(run.batch_size, run.records)
     found: list[Cost] = [run.step_cost()]
     changing = 0
     for policy in policies:
@@ -60,7 +60,7 @@ def costs_of(
     return tuple(dict.fromkeys(found))
 
 
-def require_sampled(batch_size: int, records: int) -> None:
+def _require_sampled(batch_size: int, records: int) -> None:
     """Raises if all records are in each batch, for which steps have no menu."""
     if batch_size == records:
         raise ValueError(
