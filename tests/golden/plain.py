@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results as JSON for goldens, a fixed clock and a fixed signing key."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+import dosimeter as dm
+
+MOMENT = datetime.datetime(2026, 3, 5, 12, 30, 15, 250_000, datetime.UTC)
+
+
+def plain(value: Any) -> Any:
+    """Return a result as JSON values: records by field, floats in hex, other objects by `repr`."""
+    if isinstance(value, enum.Enum | datetime.date):
+        return str(value)
+    if isinstance(value, float):
+        return value.hex()
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(plain, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, dm.Cost):
+        return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    return repr(value)
+
+
+def fix_clock(patch: pytest.MonkeyPatch, moment: datetime.datetime = MOMENT) -> None:
+    """Make `datetime.now` return one moment in all modules of the package that are loaded."""
+
+    class Fixed(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+            return moment.astimezone(tz)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("dosimeter.") and vars(module).get("datetime") is datetime.datetime:
+            patch.setattr(module, "datetime", Fixed)
+
+
+def write_key(path: Path) -> Path:
+    """Write a signing key that is always the same."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    os.chmod(path, 0o600)
+    return path
