@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import enum
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import dosimeter as dm
 
 MOMENT = datetime.datetime(2026, 3, 5, 12, 30, 15, 250_000, datetime.UTC)
+_HASHES = re.compile(r"\b(?:[0-9a-f]{128}|[0-9a-f]{64})\b")
 
 
 def plain(value: Any) -> Any:
@@ -40,6 +42,15 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, dm.Cost):
         return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
     return repr(value)
+
+
+def without_hashes(value: Any) -> Any:
+    """Return a result with a word in place of each hash, key and signature."""
+    if isinstance(value, dict):
+        return {name: without_hashes(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [without_hashes(one) for one in value]
+    return _HASHES.sub("(hash)", value) if isinstance(value, str) else value
 
 
 def fix_clock(patch: pytest.MonkeyPatch, moment: datetime.datetime = MOMENT) -> None:

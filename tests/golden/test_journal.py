@@ -10,7 +10,6 @@ signature. Only the schemas differ, and each has a golden of its own.
 from __future__ import annotations
 
 import datetime
-import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +25,7 @@ from dosimeter.ledger.anchors import AnchorLog, require_signed, sign_receipt
 from dosimeter.ledger.signing import Signer
 from dosimeter.ledger.usage import usage
 from dosimeter.service import Office
-from golden.plain import MOMENT, plain, write_key
+from golden.plain import MOMENT, plain, without_hashes, write_key
 from ledger import raw
 from ledger.conftest import open_ledger, postgres, url  # noqa: F401
 
@@ -324,16 +323,6 @@ def rows(place: str) -> dict[str, Any]:
 
 
 BYTES = ("export", "move", "file of anchors", "sign a receipt", "rows of ")
-HASHES = re.compile(r"\b(?:[0-9a-f]{128}|[0-9a-f]{64})\b")
-
-
-def without_hashes(value: Any) -> Any:
-    """Return a result with a word in place of each hash, key and signature."""
-    if isinstance(value, dict):
-        return {name: without_hashes(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [without_hashes(one) for one in value]
-    return HASHES.sub("(hash)", value) if isinstance(value, str) else value
 
 
 @pytest.fixture
