@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results as JSON for goldens, a fixed clock and a fixed signing key."""
+"""Results as JSON for goldens, and what makes them repeatable: clock, identities, signing key."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import enum
+import html
 import os
 import re
+import secrets
 import sys
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,47 @@ def without_hashes(value: Any) -> Any:
     if isinstance(value, list):
         return [without_hashes(one) for one in value]
     return _HASHES.sub("(hash)", value) if isinstance(value, str) else value
+
+
+class Masks:
+    """Words in place of tokens, session secrets and identities, numbered as they are first met."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def __call__(self, value: Any) -> Any:
+        """Return a result with its tokens, identities and hashes masked."""
+        if isinstance(value, dict):
+            return {name: self(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self(one) for one in value]
+        if not isinstance(value, str):
+            return value
+        value = re.sub(r"dsm_[0-9a-f]{12}_[\w-]{43}", "(token)", value)
+        value = re.sub(r"(dosimeter=)[\w-]{20,}", r"\1(secret)", value)
+        value = re.sub(r"\b(?:[0-9a-f]{12}|[0-9a-f]{24}|[0-9a-f]{32})\b", self._number, value)
+        return without_hashes(value)
+
+    def _number(self, found: re.Match[str]) -> str:
+        return self._known.setdefault(found[0], f"(id {len(self._known) + 1})")
+
+
+def visible(page: str) -> list[str]:
+    """Return the words of an HTML page by line, with the forms and their fields in brackets."""
+    page = re.sub(r"(?s)<(script|style|svg)\b.*?</\1>", " ", page)
+    page = re.sub(r'<form [^>]*action="([^"]*)"[^>]*>', r"\n[form \1]\n", page)
+    field = r'<(?:input|select)\b(?:(?!type="hidden")[^>])*?name="([^"]*)"[^>]*>'
+    page = re.sub(field, r" [\1] ", page)
+    page = re.sub(r"</(?:p|tr|h\d|li|form|nav|table|header|title|summary|div|dd)>", "\n", page)
+    lines = html.unescape(re.sub(r"<[^>]*>", " ", page)).splitlines()
+    return [words for line in lines if (words := " ".join(line.split()))]
+
+
+def fix_identities(patch: pytest.MonkeyPatch) -> None:
+    """Make the identities of ledgers, tokens and requests count up from 1."""
+    drawn = iter(range(1, 1 << 16))
+    patch.setattr(secrets, "token_bytes", lambda size=32: next(drawn).to_bytes(size, "big"))
+    patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=next(drawn)))
 
 
 def fix_clock(patch: pytest.MonkeyPatch, moment: datetime.datetime = MOMENT) -> None:

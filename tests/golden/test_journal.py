@@ -10,7 +10,6 @@ signature. Only the schemas differ, and each has a golden of its own.
 from __future__ import annotations
 
 import datetime
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from dosimeter.ledger.anchors import AnchorLog, require_signed, sign_receipt
 from dosimeter.ledger.signing import Signer
 from dosimeter.ledger.usage import usage
 from dosimeter.service import Office
-from golden.plain import MOMENT, plain, without_hashes, write_key
+from golden.plain import MOMENT, fix_identities, plain, without_hashes, write_key
 from ledger import raw
 from ledger.conftest import open_ledger, postgres, url  # noqa: F401
 
@@ -328,8 +327,7 @@ BYTES = ("export", "move", "file of anchors", "sign a receipt", "rows of ")
 @pytest.fixture
 def numbered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ledgers whose identities are numbers."""
-    made = iter(range(1, 100))
-    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=next(made)))
+    fix_identities(monkeypatch)
     monkeypatch.setenv("DOSIMETER_ACTOR", "root")
 
 

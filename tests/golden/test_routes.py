@@ -6,11 +6,8 @@ The same script through a local ledger and through a server gives equal receipts
 
 from __future__ import annotations
 
-import html
 import re
-import secrets
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +19,16 @@ import goldens
 from dosimeter.ledger import Ledger
 from dosimeter.ledger.signing import Signer
 from dosimeter.service import Grant, Office, make_app
-from golden.plain import MOMENT, fix_clock, plain, without_hashes, write_key
+from golden.plain import (
+    MOMENT,
+    Masks,
+    fix_clock,
+    fix_identities,
+    plain,
+    visible,
+    without_hashes,
+    write_key,
+)
 from service.servers import running
 
 with warnings.catch_warnings():
@@ -69,7 +75,7 @@ class Asker:
     """A server in this process, asked by people with different roles."""
 
     def __init__(self, office: Office, **options: Any) -> None:
-        self.office, self.found = office, {}
+        self.office, self.found, self.masked = office, {}, Masks()
         # Pages that watch are let go at once.
         app = make_app(office, ending=lambda: True, **options)
         base = "https://testserver" if options.get("https") else "http://testserver"
@@ -77,7 +83,6 @@ class Asker:
             app, base_url=base, raise_server_exceptions=False, follow_redirects=False
         )
         self.tokens = {role: self.token(role, grant) for role, grant in GRANTS.items()}
-        self._known: dict[str, str] = {}
 
     def token(self, owner: str, *grants: str) -> str:
         """A new token of an owner's."""
@@ -106,45 +111,16 @@ class Asker:
         else:
             said = answer.text
         heads = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
-        self.found[case] = without_hashes(self.masked([answer.status_code, heads, said]))
-
-    def masked(self, value: Any) -> Any:
-        """A result with names in place of tokens, numbers and cookies that are drawn."""
-        if isinstance(value, dict):
-            return {name: self.masked(one) for name, one in value.items()}
-        if isinstance(value, list):
-            return [self.masked(one) for one in value]
-        if not isinstance(value, str):
-            return value
-        value = re.sub(r"dsm_[0-9a-f]{12}_[\w-]{43}", "(token)", value)
-        value = re.sub(r"(dosimeter=)[\w-]{20,}", r"\1(secret)", value)
-        return re.sub(r"\b(?:[0-9a-f]{12}|[0-9a-f]{24})\b", self._number, value)
-
-    def _number(self, found: re.Match[str]) -> str:
-        return self._known.setdefault(found[0], f"(id {len(self._known) + 1})")
-
-
-def visible(page: str) -> list[str]:
-    """The words of a page as a person reads them, the buttons and the fields of its forms."""
-    page = re.sub(r"(?s)<(script|style|svg)\b.*?</\1>", " ", page)
-    page = re.sub(r'<form [^>]*action="([^"]*)"[^>]*>', r"\n[form \1]\n", page)
-    page = re.sub(
-        r'<(?:input|select)\b(?:(?!type="hidden")[^>])*?name="([^"]*)"[^>]*>', r" [\1] ", page
-    )
-    page = re.sub(r"</(?:p|tr|h\d|li|form|nav|table|header|title|summary|div|dd)>", "\n", page)
-    lines = html.unescape(re.sub(r"<[^>]*>", " ", page)).splitlines()
-    return [words for line in lines if (words := " ".join(line.split()))]
+        self.found[case] = self.masked([answer.status_code, heads, said])
 
 
 @pytest.fixture
 def asker(tmp_path, monkeypatch) -> Iterator[Callable[..., Asker]]:
-    """Makes servers over new ledgers, with a clock that stands and random values that count."""
+    """Makes servers over new ledgers, with a clock that stands and identities that count."""
     opened: list[Office] = []
-    drawn = iter(range(1, 1 << 16))
     fix_clock(monkeypatch)
     monkeypatch.setattr(time, "time", MOMENT.timestamp)
-    monkeypatch.setattr(secrets, "token_bytes", lambda size=32: next(drawn).to_bytes(size, "big"))
-    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=next(drawn)))
+    fix_identities(monkeypatch)
 
     def make(**options: Any) -> Asker:
         url = f"sqlite:///{tmp_path}/{len(opened)}.db"
