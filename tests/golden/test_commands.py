@@ -105,10 +105,13 @@ budget history patients --each
 budget history visits
 budget history visits --block 2026-01 --each
 budget history patients --out history.csv
+budget history patients --out history.html
 budget usage patients
 budget usage patients survey visits --by purpose
 budget usage visits --by person,purpose
 budget usage patients --out usage.csv
+budget usage visits --by person,purpose --out usage.html
+budget usage visits --out usage.docx
 budget usage patients --by hour
 budget plan patients --noise-multiplier 20
 budget plan patients --noise-multiplier 1 --sample-rate 0.01
@@ -287,6 +290,8 @@ def files(folder: Path, *names: str, most: int | None = None) -> dict[str, list[
 def test_outputs_for_people(folder):
     found = played(LEDGER, folder, as_json=False)
     found |= Masks()(files(folder, "history.csv", "usage.csv", "memory.json"))
+    for name in ("history.html", "usage.html"):
+        found[f"page {name}"] = visible((folder / name).read_text())
     goldens.compare("commands_ledger", found)
 
 
