@@ -283,4 +283,4 @@ def test_plans_and_comparisons():
         for name in ("gaussians", "steps"):
             rule = PldComposition(delta=1e-6, discretization=discretization)
             found[f"pld {name} {discretization}"] = answers(rule, SEQUENCES[name])
-    goldens.compare("plans", found, near=1e-6)
+    goldens.compare("affordable", found, near=1e-6)
