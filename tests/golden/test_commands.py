@@ -26,7 +26,7 @@ LEFT_OUT = {("tune",), ("watch",), ("attack", "noise")}
 
 def run(words: list[str], **more: Any) -> Any:
     """Run a command in a terminal of 100 columns without colours."""
-    environment = {"COLUMNS": "100", "NO_COLOR": "1"}
+    environment = {"COLUMNS": "100", "NO_COLOR": "1", "FORCE_COLOR": None, "TTY_INTERACTIVE": None}
     return CliRunner().invoke(app, words, prog_name="dosimeter", env=environment, **more)
 
 
