@@ -965,13 +965,10 @@ CSV = {"kind": "csv", "path": "a.csv", "label": "y", "classes": 2, "bounds": [0,
 WRONG: list[dict[str, object]] = [
     *({name: None} for name in CONFIG),
     {"traning": {"epochs": 3}},
-    {"search": {"trials": 3}},
     *(
         {"data": data}
         for data in (
-            {"kind": "digts"},
             {"kind": "csv"},
-            {"kind": 3},
             {},
             {"kind": "digits", "path": 3},
             {"kind": "digits", "classes": 10},
@@ -999,8 +996,6 @@ WRONG: list[dict[str, object]] = [
         {"model": model}
         for model in (
             {},
-            {"kind": "liner"},
-            {"kind": "my:"},
             {"kind": "linear", "hidden": 3},
             {"kind": "mlp", "hidden": 0},
             {"kind": "mlp", "hidden": "3"},
