@@ -6,6 +6,8 @@ import os
 import pytest
 from hypothesis import settings
 
+import run_pages
+
 # Some virtual machines announce AMX and have none: PyTorch itself then dies of bfloat16 products.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
@@ -37,3 +39,11 @@ def _one_tree_of_commands():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(testing, "_get_command", functools.cache(testing._get_command))
         yield
+
+
+@pytest.fixture
+def run_page(monkeypatch):
+    """A page to which runs report, with a token for it in the environment."""
+    monkeypatch.setenv("DOSIMETER_TOKEN", "dsm_test")
+    with run_pages.page() as made:
+        yield made

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import json
+import pathlib
 import time
 from types import SimpleNamespace
 
 import pytest
 
 from dosimeter import watching
-from dosimeter.watching import LIVE, STOP, STOPPED, watched
+from dosimeter.watching import STOPPED, watched
 
 
 class Run:
@@ -45,57 +45,49 @@ def until(condition, seconds=30.0):
     assert condition()
 
 
-def told(folder):
-    return json.loads((folder / LIVE).read_text())
-
-
-def test_a_folder_is_told_where_a_run_stands(tmp_path):
+def test_a_page_is_told_where_a_run_stands(run_page):
     run = Run()
     gate = SimpleNamespace(limit=3.0, name="patients")
-    with watched(tmp_path, run, name="r", epochs=2, gate=gate, ended=lambda: "all done") as tell:
-        first = told(tmp_path)
+    with watched(
+        run_page.url, run, name="r", epochs=2, gate=gate, ended=lambda: "all done"
+    ) as tell:
+        first = run_page.last
         assert (first["state"], first["done"], first["left"]) == ("running", 0, None)
         assert (first["limit"], first["budget"], first["history"]) == (3.0, "patients", [])
         run.steps = 7
         tell(record(1))
-        until(lambda: told(tmp_path)["done"] == 35)
-        assert told(tmp_path)["left"] >= 0
-        assert told(tmp_path)["history"][0]["loss"] == 0.3
-    last = told(tmp_path)
-    assert (last["state"], last["ended"]) == ("ended", "all done")
+        until(lambda: run_page.last["done"] == 35)
+        assert run_page.last["left"] >= 0
+        assert run_page.last["history"][0]["loss"] == 0.3
+    assert (run_page.last["state"], run_page.last["ended"]) == ("ended", "all done")
 
 
-def test_the_file_stop_stops_the_run_and_one_from_before_does_not(tmp_path):
-    (tmp_path / STOP).touch()
+def test_the_page_stops_the_run(run_page):
     run = Run()
-    with watched(tmp_path, run, name="r", epochs=2):
+    with watched(run_page.url, run, name="r", epochs=2):
         assert run.stopped is None
-        (tmp_path / STOP).touch()
+        run_page.stop = True
         until(lambda: run.stopped == STOPPED)
 
 
-def test_infinity_and_no_limit_can_be_told(tmp_path):
+def test_infinity_and_no_limit_can_be_told(run_page):
     with watched(
-        tmp_path, Run(), name="r", epochs=1, gate=SimpleNamespace(limit=float("inf"))
+        run_page.url, Run(), name="r", epochs=1, gate=SimpleNamespace(limit=float("inf"))
     ) as t:
         t(record(1, epsilon=float("inf"), loss=None))
-    last = told(tmp_path)
-    assert (last["limit"], last["history"][0]["epsilon"]) == (None, "inf")
+    assert (run_page.last["limit"], run_page.last["history"][0]["epsilon"]) == (None, "inf")
 
 
-def test_a_run_that_fails_leaves_nothing_behind(tmp_path):
-    with pytest.raises(ZeroDivisionError), watched(tmp_path, Run(), name="r", epochs=1):
+def test_a_run_that_fails_says_so(run_page):
+    with pytest.raises(ZeroDivisionError), watched(run_page.url, Run(), name="r", epochs=1):
         raise ZeroDivisionError
-    assert list(tmp_path.iterdir()) == []
+    assert (run_page.last["state"], run_page.last["ended"]) == ("failed", "ZeroDivisionError")
 
 
-def test_a_page_that_goes_away_disturbs_nothing(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
+def test_a_page_that_goes_away_disturbs_nothing(run_page):
     run = Run()
-    with watched(folder, run, name="r", epochs=1) as tell:
-        (folder / LIVE).unlink()
-        folder.rmdir()
+    with watched(run_page.url, run, name="r", epochs=1) as tell:
+        run_page.away = True
         tell(record(1))
         time.sleep(0.1)
     assert run.stopped is None
@@ -106,11 +98,11 @@ def test_a_page_that_goes_away_disturbs_nothing(tmp_path):
     [
         ("http://example.org", "must begin with https://"),
         ("http://127.0.0.1:1", "must be reachable"),
-        ("nowhere", "must be a URL or a folder"),
+        ("ftp://example.org", "must be the URL of a budget service, got 'ftp"),
+        (pathlib.Path("run"), "must be the URL of a budget service, got "),
     ],
 )
-def test_a_wrong_place_is_said_before_anything_begins(target, match, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_a_wrong_place_is_said_before_anything_begins(target, match, monkeypatch):
     monkeypatch.setenv("DOSIMETER_TOKEN", "dsm_x")
     with pytest.raises(ValueError, match=match), watched(target, Run(), name="r", epochs=1):
         pytest.fail("it began")
@@ -119,7 +111,7 @@ def test_a_wrong_place_is_said_before_anything_begins(target, match, monkeypatch
 def test_a_service_needs_a_token(monkeypatch):
     monkeypatch.delenv("DOSIMETER_TOKEN", raising=False)
     with pytest.raises(ValueError, match="set DOSIMETER_TOKEN"):
-        watching.mailbox("https://example.org")
+        watched("https://example.org", Run(), name="r", epochs=1).__enter__()
 
 
 def test_without_a_place_nothing_happens():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watching: a run that tells a page how it goes, and hears from it when to stop.
+"""Watching: a run that reports to a budget service, whose page shows it and can stop it.
 
-A thread sends where the run stands about once a second, to a budget service or into a folder that
-`dosimeter watch` shows. What it sends was released before: losses on public data, epsilon, the
-settings, and how far the run is, in whole percent. A page that is away never ends or slows a run.
+A thread sends the state of the run about once a second. It sends only what was released before:
+losses on public data, epsilon, the settings, and the progress in whole percent. A service that is
+away never ends or slows a run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
-
-from dosimeter.files import replaced
-
-LIVE, STOP = ".live.json", ".stop"
-"""The files of a folder that is watched: where the run stands, and whether it is to stop."""
 
 STOPPED = "it was stopped from the page"
 _EVERY = 1.0
@@ -46,41 +40,12 @@ class Watched(Protocol):
     def stop(self, reason: str) -> None: ...
 
 
-class Mailbox(Protocol):
-    """Where a run tells how it goes."""
-
-    def send(self, status: Mapping[str, Any]) -> bool:
-        """Tells it; whether the run is to stop."""
-
-    def clear(self) -> None:
-        """Takes back what was told, for nothing came of it."""
-
-
-class FolderMailbox:
-    """A folder on this machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        if not folder.is_dir():
-            raise ValueError(f"watch must be a URL or a folder that is there, got {str(folder)!r}")
-        (folder / STOP).unlink(missing_ok=True)
-
-    def send(self, status: Mapping[str, Any]) -> bool:
-        """Writes it down; whether someone put the file there that stops the run."""
-        text = json.dumps(status, allow_nan=False)
-        replaced(self._folder / LIVE, lambda part: part.write_text(text, encoding="utf-8"))
-        return (self._folder / STOP).exists()
-
-    def clear(self) -> None:
-        """Takes the files away."""
-        for name in (LIVE, STOP):
-            (self._folder / name).unlink(missing_ok=True)
-
-
-class ServiceMailbox:
-    """A budget service, spoken to with a token."""
+class Mailbox:
+    """A budget service to which a run reports, with a token."""
 
     def __init__(self, url: str, token: str) -> None:
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise ValueError(f"watch must be the URL of a budget service, got {url!r}")
         parts = urlsplit(url)
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             raise ValueError(
@@ -91,7 +56,12 @@ class ServiceMailbox:
         self._url, self._token = f"{url.rstrip('/')}/v1/runs", token
 
     def send(self, status: Mapping[str, Any]) -> bool:
-        """Posts it; what the service answers."""
+        """Post a status and return whether the run is to stop.
+
+        Raises:
+            OSError: The service cannot be reached.
+            ValueError: The service refuses, or is no budget service.
+        """
         body = json.dumps(status, allow_nan=False).encode()
         head = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self._url, body, head)
@@ -103,9 +73,6 @@ class ServiceMailbox:
                 raise ValueError(f"watch was refused by the service: {_said(error)}") from None
         except (KeyError, TypeError):
             raise ValueError("watch must be the URL of a budget service, got another") from None
-
-    def clear(self) -> None:
-        """Nothing: the last report says that the run failed."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -124,13 +91,6 @@ def _said(error: urllib.error.HTTPError) -> str:
         return str(json.loads(error.read())["message"])
     except (ValueError, KeyError, TypeError):
         return f"it answered {error.code}"
-
-
-def mailbox(target: str | os.PathLike[str]) -> Mailbox:
-    """The mailbox at a URL or in a folder."""
-    if isinstance(target, str) and target.startswith(("http://", "https://")):
-        return ServiceMailbox(target, os.environ.get("DOSIMETER_TOKEN", ""))
-    return FolderMailbox(Path(target))
 
 
 class Watch:
@@ -178,8 +138,6 @@ class Watch:
         self._status = {**self._status, "state": state, "ended": ended}
         with suppress(OSError, ValueError):
             self._tell()
-            if state == "failed":
-                self._box.clear()
 
     def _report(self) -> None:
         while not self._over.wait(_EVERY):
@@ -205,7 +163,7 @@ class Watch:
 
 @contextmanager
 def watched(
-    target: str | os.PathLike[str] | None,
+    url: str | None,
     run: Watched,
     *,
     name: str,
@@ -213,10 +171,10 @@ def watched(
     gate: object = None,
     ended: Callable[[], str | None] = lambda: None,
 ) -> Iterator[Callable[[Any], None]]:
-    """Tells where a run stands while the block lasts; nothing happens without a target.
+    """Report the state of a run while the block lasts; do nothing without a URL.
 
     Args:
-        target: The URL of a service, with a token in DOSIMETER_TOKEN, or a folder.
+        url: The URL of a budget service, with a token in DOSIMETER_TOKEN.
         run: What is stopped if the page says so.
         name: What the run is called.
         epochs: How many there will be at most.
@@ -226,7 +184,7 @@ def watched(
     Yields:
         What is told of each epoch, once its spends are kept.
     """
-    if target is None:
+    if url is None:
         yield lambda _: None
         return
     budget, limit = getattr(gate, "name", None), getattr(gate, "limit", math.inf)
@@ -239,7 +197,7 @@ def watched(
         "done": 0,
         "left": None,
     }
-    watch = Watch(mailbox(target), run, about)
+    watch = Watch(Mailbox(url, os.environ.get("DOSIMETER_TOKEN", "")), run, about)
     watch.start()
     try:
         yield watch.show

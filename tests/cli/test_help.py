@@ -123,8 +123,6 @@ def folder(path, tmp_path, monkeypatch):
             ledger.create_stream("uploads", "shard", 1.0, 1e-6)
     if path == ("serve",):
         monkeypatch.setattr("dosimeter.service.serve", lambda *_, **__: None)
-    if path == ("watch",):
-        monkeypatch.setattr("dosimeter.service.watch", lambda *_, **__: None)
     if path[0] == "allowance":
         from dosimeter.service import Office
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import secrets
 import time
-import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -13,14 +12,9 @@ import pytest
 from dosimeter import watching
 from dosimeter.service import Caller, Grant
 from dosimeter.service.runs import Report
-from dosimeter.service.watched import local_app
-from dosimeter.watching import LIVE, STOP, STOPPED, watched
+from dosimeter.watching import STOPPED, watched
 from service.servers import running
 from service.test_pages import post
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from starlette.testclient import TestClient
 
 HTML = {"Accept": "text/html"}
 ROW = {
@@ -165,20 +159,3 @@ def test_a_run_over_http_hears_that_it_is_to_stop(url, monkeypatch):
         with pytest.raises(ValueError, match="refused by the service: token"):
             with watched(service.address, run, name="r", epochs=1):
                 pytest.fail("it began")
-
-
-def test_the_local_page_has_an_address_that_nobody_can_guess(tmp_path):
-    app, path = local_app(tmp_path)
-    client = TestClient(app)
-    assert client.get("/").status_code == 404
-    assert client.post("/stop").status_code == 404
-    assert "No run has told anything" in client.get(path).text
-    with watched(tmp_path, Run(), name="mine", epochs=2):
-        shown = client.get(path)
-        assert "It runs: 0 % done" in shown.text
-        assert "default-src 'none'" in shown.headers["content-security-policy"]
-        assert "stop at its next step" in client.post(f"{path}stop", follow_redirects=True).text
-        assert (tmp_path / STOP).exists()
-    assert "It ended" in client.get(path).text
-    (tmp_path / LIVE).write_text("{}")
-    assert "No run has told anything" in client.get(path).text

@@ -30,7 +30,6 @@ from dosimeter.cli import (
     train,
     tune,
     verify,
-    watch,
 )
 
 app = typer.Typer(
@@ -51,7 +50,6 @@ for command in (
     predict.predict,
     report.report,
     serve.serve,
-    watch.watch,
 ):
     app.command(cls=outcome.Command)(command)
 for of_journal in (

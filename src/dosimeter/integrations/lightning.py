@@ -9,7 +9,6 @@ whatever would touch gradients or data on another way.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
@@ -64,8 +63,8 @@ class PrivateTraining(Callback):
         spends_kept: Says that the gate outlived the run whose checkpoint is resumed and holds its
             spends; otherwise they are charged again.
         seed: Makes the run repeatable and its noise predictable.
-        watch: The URL of a budget service, or a folder for `dosimeter watch`, whose page shows the
-            fit under the name of the module's class, and can end it at its next step.
+        watch: The URL of a budget service, whose page shows the fit under the name of the module's
+            class, and can end it at its next step.
         **options: Anything else that `PrivateEngine.make_private` takes.
 
     Guarantee:
@@ -88,7 +87,7 @@ class PrivateTraining(Callback):
         released: Collection[str] = (),
         spends_kept: bool = False,
         seed: int | None = None,
-        watch: str | os.PathLike[str] | None = None,
+        watch: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__()

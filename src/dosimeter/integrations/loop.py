@@ -8,7 +8,6 @@ themselves.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,20 +47,18 @@ class Loop:
         engine.after_step(self._note_step)
 
     @contextmanager
-    def watched(
-        self, target: str | os.PathLike[str] | None, *, name: str, epochs: int
-    ) -> Iterator[None]:
+    def watched(self, url: str | None, *, name: str, epochs: int) -> Iterator[None]:
         """Tells a page how the run goes while the block lasts, and stops it if the page says so.
 
         Args:
-            target: The URL of a budget service, or a folder; None for neither.
+            url: The URL of a budget service, or None.
             name: What the run is called.
             epochs: How many there will be at most.
         """
         engine = self.engine
         leads = engine.group.rank == 0
         page = watched(
-            target if leads else None, engine, name=name, epochs=epochs, gate=engine.gate,
+            url if leads else None, engine, name=name, epochs=epochs, gate=engine.gate,
             ended=self._ended)  # fmt: skip
         with page as self._tell:
             yield

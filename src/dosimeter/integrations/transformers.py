@@ -71,9 +71,8 @@ class PrivateTrainer(Trainer):
         spends_kept: Says that the gate outlived the run whose checkpoint is resumed and holds its
             spends; otherwise they are charged again.
         seed: Makes batches and noise repeatable, and the noise predictable.
-        watch: The URL of a budget service, or a folder for `dosimeter watch`, whose page shows the
-            training under `args.run_name`, or the name of the model's class, and can end it at
-            its next step.
+        watch: The URL of a budget service, whose page shows the training under `args.run_name`,
+            or the name of the model's class, and can end it at its next step.
         **kwargs: What `Trainer` takes.
 
     Guarantee:
@@ -92,7 +91,7 @@ class PrivateTrainer(Trainer):
         signal: Signal | None = None,
         spends_kept: bool = False,
         seed: int | None = None,
-        watch: str | os.PathLike[str] | None = None,
+        watch: str | None = None,
         **kwargs: Any,
     ) -> None:
         given = kwargs.pop("args", args[1] if len(args) > 1 else None)

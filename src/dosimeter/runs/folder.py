@@ -22,10 +22,9 @@ from dosimeter.errors import StateError
 from dosimeter.files import replaced
 from dosimeter.runs.reader import first_difference
 from dosimeter.training import History
-from dosimeter.watching import LIVE, STOP
 
 _LOCK = ".lock"
-_STATED = ("run.json", "report.html", "guarantee.txt", LIVE, STOP)
+_STATED = ("run.json", "report.html", "guarantee.txt")
 
 
 @dataclass(frozen=True)

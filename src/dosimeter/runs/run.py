@@ -60,7 +60,7 @@ def train(
         text: The file it was read from, kept in the folder.
         resume: Whether to go on with the run in the folder.
         progress: Whether to show a live line.
-        watch: The URL of a service to report to; the folder of the run by default.
+        watch: The URL of a budget service to report to.
         note: Told what someone should know beforehand.
 
     Returns:
@@ -164,8 +164,7 @@ class _Run:
         trainer.resume(path, spends_kept=kept)
         started(engine)
         name = self.folder.path.name
-        told = watch or self.folder.path
-        history = shown(trainer, needs.epochs, path, progress=progress, name=name, watch=told)
+        history = shown(trainer, needs.epochs, path, progress=progress, name=name, watch=watch)
         if self.purse.found_closed:
             history.ended = CLOSED
         return history

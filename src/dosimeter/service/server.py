@@ -15,7 +15,6 @@ from dosimeter.service import logs
 from dosimeter.service.app import RATE, make_app
 from dosimeter.service.office import Office
 from dosimeter.service.patience import Patience
-from dosimeter.service.watched import local_app
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LAST_REQUESTS = 20
@@ -115,25 +114,6 @@ def keep_loaded() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def watch(folder: Path, announce: Callable[[str], None], *, port: int = 0) -> None:
-    """Shows the run in a folder on a page of this machine, until it is told to end.
-
-    Args:
-        folder: That of the run.
-        announce: Called with the address of the page once it is there.
-        port: The port; 0 takes a free one.
-    """
-    if not folder.is_dir():
-        raise ValueError(f"folder must be that of a run, got {str(folder)!r}; begin the run first")
-    ends: list[uvicorn.Server] = []
-    app, path = local_app(folder, lambda: any(server.should_exit for server in ends))
-    config = uvicorn.Config(
-        app, host=LOOPBACK[0], port=port, log_config=None, access_log=False, lifespan="off"
-    )
-    ends.append(_Announcing(config, lambda at: announce(at + path)))
-    ends[0].run()
 
 
 class _Announcing(uvicorn.Server):

@@ -1,27 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs over HTTP: where they report, and the pages that show and stop them.
-
-The same page shows one run of a folder on this machine, for `dosimeter watch`.
-"""
+"""Runs over HTTP: where they report, and the pages that show and stop them."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query, Request
-from fastapi.responses import (
-    HTMLResponse,
-    JSONResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
-from starlette.types import ASGIApp
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from dosimeter.ledger.wire import to_wire
 from dosimeter.report.svg import Axes, Guide, Point, Trace, draw
@@ -29,10 +15,8 @@ from dosimeter.report.words import STILL
 from dosimeter.rounding import at_most, exact, share_words
 from dosimeter.service import pages
 from dosimeter.service.api import At, Who
-from dosimeter.service.guard import Guard
-from dosimeter.service.render import file, render
+from dosimeter.service.render import render
 from dosimeter.service.runs import Halt, Report
-from dosimeter.watching import LIVE, STOP
 
 routes = APIRouter(prefix="/v1", default_response_class=JSONResponse)
 page_routes = APIRouter(default_response_class=HTMLResponse, include_in_schema=False)
@@ -73,7 +57,7 @@ async def run_page(
     found = await at.do(at.office.runs.run, who, id)
     shown = view(found.status, silent=at.office.runs.silent(found), stop=found.stop is not None)
     may = at.office.runs.may_stop(who, found)
-    return render(request, "run.html", **shown, run=found, may_stop=may, stop_at="/runs/stop")
+    return render(request, "run.html", **shown, run=found, may_stop=may)
 
 
 @page_routes.post("/runs/stop")
@@ -138,48 +122,3 @@ def _duration(seconds: float | None) -> str:
         if seconds >= 2 * size:
             return f"about {seconds / size:.0f} {unit}"
     return f"about {seconds:.0f} s"
-
-
-def local_app(folder: Path, ending: Callable[[], bool] = lambda: False) -> tuple[ASGIApp, str]:
-    """The page of the run in a folder, and the path that leads to it, which nobody can guess."""
-    secret = secrets.token_urlsafe(16)
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    live, halt = folder / LIVE, folder / STOP
-
-    def shown(request: Request) -> Response:
-        try:
-            status = Report.model_validate_json(live.read_text(encoding="utf-8")).model_dump()
-        except (FileNotFoundError, ValueError):
-            return render(request, "waiting.html", folder=str(folder))
-        found = view(status, silent=False, stop=halt.exists())
-        at = f"/{secret}/stop"
-        return render(request, "run.html", **found, run=None, may_stop=True, stop_at=at)
-
-    def stopped() -> Response:
-        halt.touch()
-        return RedirectResponse(f"/{secret}/", 303)
-
-    async def told() -> AsyncIterator[str]:
-        before = ""
-        yield "retry: 2000\n\n"
-        while not ending():
-            now = f"{_changed(live)} {halt.exists()}"
-            yield f"data: {json.dumps({'state': now})}\n\n" if now != before else ": here\n\n"
-            before = now
-            await asyncio.sleep(1.0)
-
-    def events() -> Response:
-        return StreamingResponse(told(), media_type="text/event-stream")
-
-    app.add_api_route(f"/{secret}/", shown, methods=["GET"], response_class=HTMLResponse)
-    app.add_api_route(f"/{secret}/stop", stopped, methods=["POST"])
-    app.add_api_route(f"/{secret}/events", events, methods=["GET"])
-    app.add_api_route("/static/{name}", file, methods=["GET"])
-    return Guard(app, https=False), f"/{secret}/"
-
-
-def _changed(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0

@@ -63,7 +63,7 @@ def fit(
     name: str = "training",
     seed: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    watch: str | os.PathLike[str] | None = None,
+    watch: str | None = None,
     **options: Any,
 ) -> History:
     """Trains a classifier in place until the epochs, the gate or a policy end it.
@@ -99,8 +99,8 @@ def fit(
         seed: Makes the run repeatable and its noise predictable.
         checkpoint: A file to write after every epoch, and to go on from if it is there, with the
             same arguments; what was spent until then is charged again.
-        watch: The URL of a budget service, or a folder for `dosimeter watch`, whose page shows the
-            run and can stop it at the next step.
+        watch: The URL of a budget service, whose page shows the run and can stop it at the next
+            step.
         **options: Anything else that `PrivateEngine.make_private` takes.
 
     Raises:
@@ -194,7 +194,7 @@ def shown(
     callbacks: Iterable[Callback] = (),
     progress: bool = True,
     name: str = "training",
-    watch: str | os.PathLike[str] | None = None,
+    watch: str | None = None,
 ) -> History:
     """Trains to the end with a live line, saving after each epoch before anyone hears of it.
 

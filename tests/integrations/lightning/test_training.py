@@ -22,7 +22,7 @@ from dosimeter.errors import BudgetExceeded, TicketError
 from dosimeter.integrations.lightning import PrivateTraining
 from dosimeter.ledger import Ledger
 from dosimeter.training import CorrectCount, PrivateEngine
-from dosimeter.watching import LIVE, STOP, STOPPED
+from dosimeter.watching import STOPPED
 from service.servers import running
 
 pytestmark = [
@@ -379,14 +379,11 @@ class TestRefusals:
 
 
 class TestWatched:
-    def told(self, folder):
-        return json.loads((folder / LIVE).read_text())
-
-    def test_a_page_is_told_how_the_fit_goes(self, classifier, fit, tmp_path):
+    def test_a_page_is_told_how_the_fit_goes(self, classifier, fit, run_page):
         gate = dm.Filter(epsilon=8, delta=1e-5)
-        privacy = PrivateTraining(gate, noise_multiplier=2.0, watch=tmp_path)
+        privacy = PrivateTraining(gate, noise_multiplier=2.0, watch=run_page.url)
         fit(classifier, privacy, max_epochs=2)
-        told = self.told(tmp_path)
+        told = run_page.last
         assert (told["name"], told["state"], told["ended"]) == (
             "Classifier",
             "ended",
@@ -398,31 +395,35 @@ class TestWatched:
         assert told["history"][-1]["spent_share"] == gate.spent_share
         assert [row["noise_multiplier"] for row in told["history"]] == [2.0, 2.0]
 
-    def test_its_button_ends_the_fit_at_the_next_step(self, classifier, fit, tmp_path, monkeypatch):
+    def test_its_button_ends_the_fit_at_the_next_step(self, classifier, fit, run_page, monkeypatch):
         monkeypatch.setattr(watching, "_EVERY", 0.001)
-        privacy = PrivateTraining(odometer(), noise_multiplier=2.0, watch=tmp_path)
-        classifier.on_train_epoch_end = (tmp_path / STOP).touch
+        privacy = PrivateTraining(odometer(), noise_multiplier=2.0, watch=run_page.url)
+
+        def press():
+            run_page.stop = True
+
+        classifier.on_train_epoch_end = press
         trainer = fit(classifier, privacy, max_epochs=300)
         assert trainer.current_epoch < 300
         assert privacy.engine.stopped == STOPPED
         assert privacy.engine.steps == privacy.engine.spends
-        told = self.told(tmp_path)
+        told = run_page.last
         assert (told["state"], told["ended"]) == ("ended", STOPPED)
         assert told["history"][-1]["epsilon"] == privacy.engine.epsilon
 
     def test_an_epoch_is_told_of_when_checkpoints_have_it(
-        self, classifier, fit, tmp_path, monkeypatch
+        self, classifier, fit, run_page, tmp_path, monkeypatch
     ):
         """What policies made of a reading must not be seen if the run can forget that it paid."""
         monkeypatch.setattr(watching, "_EVERY", 0.001)
         seen = []
-        privacy = PrivateTraining(odometer(), noise_multiplier=2.0, watch=tmp_path)
+        privacy = PrivateTraining(odometer(), noise_multiplier=2.0, watch=run_page.url)
         saving = ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
         save = saving.on_train_epoch_end
 
         def saved(*args):
             time.sleep(0.05)  # long enough for a page to be told
-            seen.append(len(self.told(tmp_path)["history"]))
+            seen.append(len(run_page.last["history"]))
             save(*args)
 
         saving.on_train_epoch_end = saved
@@ -430,13 +431,13 @@ class TestWatched:
         assert seen[0] == 0
         assert all(told <= number for number, told in enumerate(seen))
 
-    def test_a_budget_that_ends_is_said(self, classifier, fit, tmp_path):
+    def test_a_budget_that_ends_is_said(self, classifier, fit, run_page):
         privacy = PrivateTraining(dm.Filter(epsilon=1, delta=1e-5), noise_multiplier=2.0,
-                                  watch=tmp_path)  # fmt: skip
+                                  watch=run_page.url)  # fmt: skip
         fit(classifier, privacy, max_epochs=1000)
-        assert self.told(tmp_path)["ended"] == "the gate refused the next step"
+        assert run_page.last["ended"] == "the gate refused the next step"
 
-    def test_a_fit_that_fails_is_not_said_to_be_done(self, classifier, fit, tmp_path):
+    def test_a_fit_that_fails_is_not_said_to_be_done(self, classifier, fit, run_page):
         def broken():
             raise RuntimeError("broken")
 
@@ -445,12 +446,15 @@ class TestWatched:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(watching.Watch, "end", lambda _, *how: ended.append(how))
             with pytest.raises(RuntimeError, match="broken"):
-                fit(classifier, PrivateTraining(odometer(), noise_multiplier=2.0, watch=tmp_path))
+                fit(
+                    classifier,
+                    PrivateTraining(odometer(), noise_multiplier=2.0, watch=run_page.url),
+                )
         assert ended == [("failed", "RuntimeError")]
 
     def test_an_address_that_is_none_is_said_before_anything_is_spent(self, classifier, fit):
         gate = odometer()
-        with pytest.raises(ValueError, match="watch must be a URL or a folder"):
+        with pytest.raises(ValueError, match="watch must be the URL of a budget service"):
             fit(classifier, PrivateTraining(gate, noise_multiplier=2.0, watch="nowhere"))
         assert gate.epsilon == 0
 

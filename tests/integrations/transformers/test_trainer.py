@@ -17,7 +17,7 @@ from dosimeter.decisions import Policy, StopEarly
 from dosimeter.errors import BudgetExceeded, StateError
 from dosimeter.integrations.transformers import PrivateTrainer
 from dosimeter.training import CorrectCount, PrivateEngine
-from dosimeter.watching import LIVE, STOP, STOPPED
+from dosimeter.watching import STOPPED
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -297,38 +297,38 @@ class TestPolicies:
 
 
 class TestWatched:
-    def trained(self, model, sentences, arguments, watch, *callbacks, **options):
+    def trained(self, model, sentences, arguments, run_page, *callbacks, **options):
         gate = dm.Filter(epsilon=8, delta=1e-5)
         trainer = PrivateTrainer(gate, model("bert with LoRA"), arguments(**options),
-                                 noise_multiplier=2.0, train_dataset=sentences(), watch=watch,
-                                 callbacks=list(callbacks))  # fmt: skip
+                                 noise_multiplier=2.0, train_dataset=sentences(),
+                                 watch=run_page.url, callbacks=list(callbacks))  # fmt: skip
         trainer.train()
-        return trainer, json.loads((watch / LIVE).read_text())
+        return trainer, run_page.last
 
-    def test_a_page_is_told_how_training_goes(self, model, sentences, arguments, tmp_path):
-        trainer, told = self.trained(model, sentences, arguments, tmp_path, num_train_epochs=2)
+    def test_a_page_is_told_how_training_goes(self, model, sentences, arguments, run_page):
+        trainer, told = self.trained(model, sentences, arguments, run_page, num_train_epochs=2)
         assert (told["state"], told["ended"], told["epochs"]) == ("ended", "it was done", 2)
         assert [row["epoch"] for row in told["history"]] == [1, 2]
         assert told["history"][-1]["epsilon"] == trainer.gate.epsilon
         assert told["name"]
 
     def test_its_button_ends_training_at_the_next_step(
-        self, model, sentences, arguments, tmp_path, monkeypatch
+        self, model, sentences, arguments, run_page, monkeypatch
     ):
         monkeypatch.setattr(watching, "_EVERY", 0.001)
 
         class Press(TrainerCallback):
             def on_epoch_end(self, *_, **__):
-                (tmp_path / STOP).touch()
+                run_page.stop = True
 
-        trainer, told = self.trained(model, sentences, arguments, tmp_path, Press(),
+        trainer, told = self.trained(model, sentences, arguments, run_page, Press(),
                                      num_train_epochs=1000)  # fmt: skip
         assert trainer.engine.stopped == told["ended"] == STOPPED
         assert trainer.engine.steps == trainer.engine.spends < 6000
         assert told["history"][-1]["epsilon"] == trainer.gate.epsilon
 
     def test_training_that_fails_is_not_said_to_be_done(
-        self, model, sentences, arguments, tmp_path, monkeypatch
+        self, model, sentences, arguments, run_page, monkeypatch
     ):
         class Break(TrainerCallback):
             def on_step_end(self, *_, **__):
@@ -337,5 +337,5 @@ class TestWatched:
         ended = []
         monkeypatch.setattr(watching.Watch, "end", lambda _, *how: ended.append(how))
         with pytest.raises(RuntimeError, match="broken"):
-            self.trained(model, sentences, arguments, tmp_path, Break())
+            self.trained(model, sentences, arguments, run_page, Break())
         assert ended == [("failed", "RuntimeError")]

@@ -33,9 +33,8 @@
       if (again) { again = false; follow(); }
     }
   };
-  const own = all("events").find(Boolean);
   const query = asked.map(([kind, it]) => kind + "=" + encodeURIComponent(it)).join("&");
-  const events = new EventSource(own || "/events?" + query);
+  const events = new EventSource("/events?" + query);
   events.onopen = () => say("live", true);
   events.onerror = () => say("not connected", false);
   events.onmessage = (event) => {
