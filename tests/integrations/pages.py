@@ -12,15 +12,18 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
 def run_page(name):
-    """Every block of Python on a page, each printing what the page says."""
+    """Run every block of Python on a page, check what it prints, and return the names it made."""
     found = blocks(ROOT / "docs" / "integrations" / f"{name}.md", "python")
     assert found
+    made = {}
     for code, said in found:
-        out = io.StringIO()
+        out, names = io.StringIO(), {"__name__": "page"}
         with contextlib.redirect_stdout(out):
-            exec(compile(code, name, "exec"), {"__name__": "page"})
+            exec(compile(code, name, "exec"), names)
         if said:
             assert out.getvalue() == said
+        made |= names
+    return made
 
 
 def run_example(name, folder):
