@@ -5,5 +5,4 @@ import warnings
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import flwr.clientapp
-    import flwr.serverapp.strategy
-    import flwr.simulation  # noqa: F401
+    import flwr.serverapp.strategy  # noqa: F401
