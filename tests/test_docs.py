@@ -37,7 +37,6 @@ SLOW = (
     "dosimeter demo",
     "dosimeter plan",
     "dosimeter train",
-    "dosimeter tune",
     "dosimeter audit",
     "dosimeter attack",
 )
@@ -48,7 +47,6 @@ ONCE = {
     "dosimeter budget export": "never writes over a file, and a budget is moved once",
     "dosimeter budget import": "a budget is imported once",
     "dosimeter train": "never writes over a run",
-    "dosimeter tune": "never writes over a search",
 }
 """Pages, and commands of others, that a reader cannot run twice in one folder, and why."""
 

@@ -46,11 +46,6 @@ def not_negative(value: float) -> float:
     return 0.0 if value < 0 else value
 
 
-def score_words(score: float) -> str:
-    """A noisy share in percent; where noise carried it past none or all, none or all."""
-    return f"{100 * min(1.0, max(0.0, score)):.1f} %"
-
-
 def in_six_digits(value: float, *, up: bool) -> str:
     """A number of a cost for people: as it is, or rounded to six digits against whoever spends.
 

@@ -62,7 +62,7 @@ def test_selections(name, eta):
     ("name", "eta"), [("by profiles, `eta = 0`", 0.0), ("by profiles, `eta = 1`", 1.0)]
 )
 def test_selections_by_profiles(name, eta):
-    """As `dosimeter tune` charges them: a filter keeps a 128th of delta."""
+    """Where the filter keeps a 128th of delta for all else."""
     kept, found = DELTA / 128, []
     for mean in MEANS:
         cost = approximate(selection(STEP, STEPS, mean=mean, eta=eta), DELTA - kept)

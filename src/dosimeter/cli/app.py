@@ -28,7 +28,6 @@ from dosimeter.cli import (
     stream,
     token,
     train,
-    tune,
     verify,
 )
 
@@ -46,7 +45,6 @@ for command in (
     plan.plan,
     audit.audit,
     train.train,
-    tune.tune,
     predict.predict,
     report.report,
     serve.serve,

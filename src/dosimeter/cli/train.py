@@ -80,7 +80,7 @@ def _init(config: Path, data: Path | None, label: str) -> None:
     from dosimeter.runs import STARTER, starter_for
 
     if data is None:
-        write_starter(config, STARTER, "train")
+        _write_starter(config, STARTER)
         return
     from dosimeter.data import read_columns
 
@@ -91,22 +91,22 @@ def _init(config: Path, data: Path | None, label: str) -> None:
     except ValueError as error:
         raise ValueError(f"--data {str(data)!r}: {error}") from error
     text = starter_for(columns, path=data, label=label, config=config)
-    write_starter(config, text, "train", todo="fill in classes and bounds, then ")
+    _write_starter(config, text, todo="fill in classes and bounds, then ")
 
 
-def write_starter(path: Path, text: str, command: str, *, todo: str = "") -> None:
+def _write_starter(path: Path, text: str, *, todo: str = "") -> None:
     """Writes a config to begin with, where there is none."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
         if path.is_file() and path.read_text(encoding="utf-8") == text:
-            typer.echo(f"{path} is there; {todo}start it with: dosimeter {command} {path}")
+            typer.echo(f"{path} is there; {todo}start it with: dosimeter train {path}")
             return
         raise ValueError(
             f"config must be a new file, got {str(path)!r}, which is there; name another"
         ) from error
-    typer.echo(f"wrote {path}; {todo}start it with: dosimeter {command} {path}")
+    typer.echo(f"wrote {path}; {todo}start it with: dosimeter train {path}")
 
 
 def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[st
     # Only now, for torch takes seconds to load: a typo is told at once.
     from dosimeter.runs.run import train
 
-    with quietly():
+    with _quietly():
         return train(
             config,
             text,
@@ -131,7 +131,7 @@ def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[st
 
 
 @contextlib.contextmanager
-def quietly() -> Iterator[None]:
+def _quietly() -> Iterator[None]:
     """Leaves out what torch remarks on Opacus, which hooks a layer whose input has no gradient."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Full backward hook is firing")

@@ -88,9 +88,7 @@ def load(data: DataTable) -> Records:
     )
 
 
-def set_aside(
-    records: Labelled, share: float, *, key: str = "data.public_share", person: bytes = b""
-) -> tuple[Labelled, Labelled]:
+def set_aside(records: Labelled, share: float) -> tuple[Labelled, Labelled]:
     """The records to keep and those to set aside, about `share` of them.
 
     The content of a record alone decides, so that adding or removing one moves no other, and
@@ -99,16 +97,15 @@ def set_aside(
     Args:
         records: What to split.
         share: How much of it is set aside.
-        key: What says how much.
-        person: What for; for something else, other records are set aside.
     """
     limit = int(share * 2**64)
     aside = np.array(
-        [_number(x, int(y), person) < limit for x, y in zip(records.x, records.y, strict=True)]
+        [_number(x, int(y)) < limit for x, y in zip(records.x, records.y, strict=True)]
     )
     if not aside.any() or aside.all():
         raise ValueError(
-            f"{key} must leave records on both sides, got {exact(share)} of {len(records)}"
+            "data.public_share must leave records on both sides, got "
+            f"{exact(share)} of {len(records)}"
         )
     return (
         Labelled(records.x[~aside], records.y[~aside]),
@@ -116,9 +113,9 @@ def set_aside(
     )
 
 
-def _number(x: npt.NDArray[Any], y: int, person: bytes) -> int:
+def _number(x: npt.NDArray[Any], y: int) -> int:
     content = np.ascontiguousarray(x).tobytes() + y.to_bytes(8, "little")
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8, person=person).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 def _read(data: DataTable) -> Split:

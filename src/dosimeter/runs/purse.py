@@ -86,15 +86,6 @@ def opened(config: Config, gate: Gate | None) -> Iterator[Purse]:
 
 @contextmanager
 def _ledger(budget: BudgetTable, purpose: str) -> Iterator[Purse]:
-    with shared(budget) as found:
-        standing = found.statement()
-        limit = standing.limit if standing.limit < math.inf else None
-        delta = standing.delta + standing.approx_delta
-        yield Purse(Noted(found, purpose), "ledger", limit, delta)
-
-
-@contextmanager
-def shared(budget: BudgetTable) -> Iterator[SharedBudget]:
     """The budget of a ledger that [budget] names.
 
     Raises:
@@ -118,7 +109,10 @@ def shared(budget: BudgetTable) -> Iterator[SharedBudget]:
             if not error.hint:
                 error.add_note("dosimeter budget list shows those there are")
             raise
-        yield found
+        standing = found.statement()
+        limit = standing.limit if standing.limit < math.inf else None
+        delta = standing.delta + standing.approx_delta
+        yield Purse(Noted(found, purpose), "ledger", limit, delta)
 
 
 class Noted:

@@ -31,10 +31,6 @@ def read_config(path: pathlib.Path) -> tuple[Config, str]:
     """
     values, text = read_toml(path)
     with blaming(path, text):
-        if "search" in values:
-            raise ValueError(
-                "search must be left out of a run, got a table [search]; dosimeter tune searches"
-            )
         return config_from(values), text
 
 

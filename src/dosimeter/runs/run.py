@@ -90,7 +90,7 @@ def train(
         run = _Run(config, folder, records, network, needs, purse)
         with folder.held(text, resume=resume), _interruptible(note) as started:
             history = run.fit(started, progress=progress, watch=watch)
-            return write_results(config, folder, records, network, purse, history)
+            return _write_results(config, folder, records, network, purse, history)
 
 
 def _require_affordable(
@@ -150,7 +150,7 @@ class _Run:
         training, public, needs = self.config.training, self.records.public, self.needs
         engine = PrivateEngine(self.purse.gate, seed=training.seed)
         data = self.network.prepared(self.records.private)
-        rule = made_private(
+        rule = _made_private(
             engine, self.config, self.network, data, noise=needs.noise, batch_size=needs.batch_size
         )
         trainer = Trainer(
@@ -170,7 +170,7 @@ class _Run:
         return history
 
 
-def made_private(
+def _made_private(
     engine: PrivateEngine,
     config: Config,
     network: Network,
@@ -204,21 +204,20 @@ def made_private(
     return rule
 
 
-def write_results(
+def _write_results(
     config: Config,
     folder: RunFolder,
     records: Records,
     network: Network,
     purse: Purse,
     history: History,
-    scope: words.Scope | None = None,
 ) -> dict[str, Any]:
     """Writes the results: the weights after the guarantee that they need, run.json last.
 
     run.json says that the others are there.
     """
     public = 0 if records.public is None else len(records.public)
-    folder.write("guarantee.txt", words.page(config, purse, history, public=public, scope=scope))
+    folder.write("guarantee.txt", words.page(config, purse, history, public=public))
     folder.write_history(history)
     folder.write_weights(network.whole)
     result = {

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
 
 from dosimeter.accounting import Guarantee
 from dosimeter.rounding import shortened
@@ -15,39 +14,19 @@ from dosimeter.training import History
 _UNITS = {"images": "image", "cifar": "image", "digits": "image", "npz": "entry", "csv": "row"}
 
 
-@dataclass(frozen=True)
-class Scope:
-    """What a promise is about.
-
-    Attributes:
-        results: What may be given away, and what not.
-        scored: How many private records were scored on, beside those that were trained on.
-    """
-
-    results: str = (
-        "The results are model.safetensors, history.json, run.json, report.html, this page and "
-        "checkpoint.pt. All of them may be given away."
-    )
-    scored: int = 0
-
-
-def page(
-    config: Config, purse: Purse, history: History, *, public: int, scope: Scope | None = None
-) -> str:
+def page(config: Config, purse: Purse, history: History, *, public: int) -> str:
     """guarantee.txt: the promise, what it covers, and what it rests on."""
-    unit, scope = _UNITS[config.data.kind], scope or Scope()
-    used = f"the {history.records} that were trained on"
-    if scope.scored:
-        used += f" and the {scope.scored} that were scored on"
+    unit = _UNITS[config.data.kind]
     parts = [
         "What is guaranteed",
         shortened(history.guarantee),
         "In words",
         purse.in_words,
-        f"A record is one {unit} of {used}. Someone with "
+        f"A record is one {unit} of the {history.records} that were trained on. Someone with "
         f"several of them is protected less: with k records, k times the epsilon "
         "and a larger delta.",
-        scope.results,
+        "The results are model.safetensors, history.json, run.json, report.html, this page and "
+        "checkpoint.pt. All of them may be given away.",
         "What it rests on",
         *_conditions(config, purse, history.promise, unit, public),
     ]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches for good settings that are charged as a whole (extra: search).
 
-`PrivateObjective` puts an Optuna study under one gate, `best_of` publishes the best of a random
-number of trials, and `dosimeter tune` (`dosimeter.search.tune`) does either from a config file.
+`PrivateObjective` puts an Optuna study under one gate, and `best_of` publishes the best of a random
+number of trials.
 """
 
 from dosimeter.search.allowance import Allowance
