@@ -3,17 +3,18 @@
 Run it with: python examples/search.py
 """
 
-import optuna
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
-from dosimeter.search import PrivateObjective
+from dosimeter.search import Uniform, tune
 from dosimeter.training import CorrectCount, fit
 
 torch.set_num_threads(1)
-optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 x, y = load_digits(return_X_y=True)
 inputs, labels = torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y)
@@ -22,31 +23,15 @@ held_out = TensorDataset(inputs[1400:], labels[1400:])  # private too: scores on
 score = CorrectCount(noise_multiplier=15.0)
 
 
-def objective(trial: optuna.Trial, gate: dm.Gate) -> float:
-    """Trains a linear model as far as its allowance goes, and scores it privately."""
-    model = torch.nn.Linear(64, 10)
-    rate = trial.suggest_float("rate", 0.02, 20, log=True)
-    fit(
-        model,
-        private,
-        gate,
-        epochs=4,
-        batch_size=128,
-        noise_multiplier=3.0,
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=rate),
-        progress=False,
-    )
-    return score.read(model, held_out, gate=gate).value / len(held_out)
+def objective(settings: dict[str, Any], gate: dm.Gate) -> Iterator[tuple[float, Any]]:
+    """Train a linear model in three rungs, and score it privately after each."""
+    model, rate = torch.nn.Linear(64, 10), settings["rate"]
+    for epochs in (1, 3, 9):
+        fit(model, private, gate, epochs=epochs, batch_size=128, noise_multiplier=2.0,
+            learning_rate=rate, progress=False)  # fmt: skip
+        yield score.read(model, held_out, gate=gate).value / len(held_out), model
 
 
 budget = dm.Filter(epsilon=6, delta=1e-5)
-study = optuna.create_study(direction="maximize")
-study.optimize(PrivateObjective(objective, budget, trials=12), n_trials=8)
-for trial in study.trials:
-    right = "pruned" if trial.value is None else f"{trial.value:.1%}"
-    print(f"trial {trial.number}: rate {trial.params['rate']:.3g}, {right}")
-print(
-    f"best rate {study.best_params['rate']:.3g}; "
-    f"the whole search spent epsilon {budget.epsilon:.2f}"
-)
-print(budget.guarantee())
+found = tune(objective, {"rate": Uniform(0.02, 20, log=True)}, budget, trials=(9, 3, 1))
+print(found)

@@ -105,7 +105,7 @@ def test_no_folder_imports_what_imports_it():
 
 def test_import_loads_nothing_heavy():
     heavy = {"torch", "opacus", "matplotlib", "psycopg", "sqlalchemy", "typer", "rich", "scipy"}
-    heavy |= {"fastapi", "uvicorn", "httpx", "optuna"}
+    heavy |= {"fastapi", "uvicorn", "httpx"}
     heavy |= {"numpy"}
     code = f"import sys, dosimeter; print(sorted({heavy | {'dp_accounting'}} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -128,7 +128,7 @@ def test_a_command_loads_only_what_it_needs(tmp_path):
     assert out.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("module", ["dosimeter.decisions", "dosimeter.report"])
+@pytest.mark.parametrize("module", ["dosimeter.decisions", "dosimeter.report", "dosimeter.search"])
 def test_what_runs_decide_and_its_report_need_no_torch(module):
     code = f"import sys, {module}; print({{'torch', 'opacus'}} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -148,6 +148,7 @@ def test_what_runs_decide_and_its_report_need_no_torch(module):
         "dosimeter.decisions",
         "dosimeter.runs",
         "dosimeter.report",
+        "dosimeter.search",
         "dosimeter.service",
     ],
 )

@@ -96,8 +96,10 @@ def _words(output):
     return sorted(output["data"])
 
 
-@pytest.mark.slow
 def test_a_search_ends_with_the_best_rate_and_a_guarantee(tmp_path):
-    out = run("search.py", cwd=tmp_path)
-    assert "best rate" in out
-    assert out.endswith("(6.0, 1e-05)-DP, add/remove one record, fully adaptive, filter\n")
+    best, whole, head, *trials = run("search.py", cwd=tmp_path).splitlines()
+    assert re.match(r"best: trial \d \(rate [\d.]+\), score 0\.\d+$", best)
+    assert whole.endswith("; (6.0, 1e-05)-DP, add/remove one record, fully adaptive, filter")
+    assert head.split() == ["trial", "settings", "scores", "charged", "ended"]
+    assert [line.endswith("completed") for line in trials].count(True) == 1
+    assert len(trials) == 9

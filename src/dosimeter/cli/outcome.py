@@ -47,7 +47,6 @@ _EXTRAS = {
     "safetensors": "torch",
     "filelock": "torch",
     "sklearn": "torch",
-    "optuna": "search",
     "matplotlib": "plot",
     "rich": "cli",
     "httpx": "ledger",

@@ -111,6 +111,10 @@ class Allowance:
         self._used += Fraction(count, self._measure.runs(cost))
         self.spent[cost] += count
 
+    def renew(self, share: float | Fraction) -> None:
+        """Set the share that the trial may take from now on, beside what it has spent."""
+        self._share = self._used + Fraction(share)
+
     def guarantee(self) -> object:
         """What holds for everything spent from the budget, by all trials."""
         return cast(Any, self._gate).guarantee()
