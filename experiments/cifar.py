@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from dosimeter.accounting.priced import cache
-from dosimeter.data import Labelled, Split, read_cifar, read_images
-from dosimeter.data.cifar import holds_cifar
+from dosimeter.data import Labelled, Split
+from experiments.cifar_batches import holds_cifar, read_cifar
+from experiments.images import read_images
 
 BESIDE = pathlib.Path(__file__).parents[2] / "shared" / "data" / "cifar10-jpeg.tar.xz"
 """Where the images are looked for if nothing is said."""

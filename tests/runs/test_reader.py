@@ -56,7 +56,7 @@ def test_every_line_that_the_starter_comments_out_is_known():
         ({"training": {"epochs": True}}, "must be a whole number, got True"),
         ({"training": {"epochs": 2.5}}, "must be a whole number, got 2.5"),
         ({"training": {"epochs": 0}}, "must be between 1 and"),
-        ({"data": {"kind": "cvs"}}, "one of images, .* got 'cvs'; did you mean 'csv'"),
+        ({"data": {"kind": "cvs"}}, "one of csv, .* got 'cvs'; did you mean 'csv'"),
         ({"data": {"classes": [1, 2]}}, "a whole number or a list of text"),
         ({"data": {"bounds": 3}}, "data.bounds must be a list of numbers or a list of pairs or"),
         ({"data": {"bounds": [1, 0]}}, "data.bounds must be a lower and a higher"),

@@ -43,7 +43,6 @@ _EXTRAS = {
     "torch": "torch",
     "opacus": "torch",
     "cryptography": "torch",
-    "PIL": "torch",
     "safetensors": "torch",
     "filelock": "torch",
     "sklearn": "torch",

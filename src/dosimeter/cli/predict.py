@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 def predict(
     run: Annotated[Path, typer.Argument(help="The folder of a run of dosimeter train.")],
-    data: Annotated[
-        Path, typer.Argument(help="A CSV, an .npz, an image, or a folder or archive of images.")
-    ],
+    data: Annotated[Path, typer.Argument(help="A CSV, or an .npz of arrays.")],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where to write; by default to the terminal."),
@@ -49,33 +47,31 @@ def predict(
     found = trained.probabilities(read.x)
     if read.ignored:
         typer.echo(f"note: ignored {', '.join(read.ignored)}", err=True)
-    rows = _rows(read.names, trained.classes, found)
+    rows = _rows(trained.classes, found)
     file = out.open("w", encoding="utf-8", newline="") if out else nullcontext(sys.stdout)
     with file as target:
         (_write_lines if jsonl else _write_table)(target, trained.classes, rows)
     if out:
-        typer.echo(f"{len(read.names):,} predictions are in {out}", err=True)
+        typer.echo(f"{len(found):,} predictions are in {out}", err=True)
 
 
 _Row = tuple[str, str, dict[str, float]]
 
 
-def _rows(
-    names: Iterable[str], classes: tuple[str, ...], found: npt.NDArray[np.float64]
-) -> Iterator[_Row]:
-    for name, row in zip(names, found, strict=True):
+def _rows(classes: tuple[str, ...], found: npt.NDArray[np.float64]) -> Iterator[_Row]:
+    for number, row in enumerate(found, 1):
         each = {label: float(f"{value:.6g}") for label, value in zip(classes, row, strict=True)}
-        yield name, classes[int(row.argmax())], each
+        yield str(number), classes[int(row.argmax())], each
 
 
 def _write_table(file: TextIO, classes: tuple[str, ...], rows: Iterator[_Row]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["record", "label", *(f"probability {label}" for label in classes)])
-    for name, label, each in rows:
-        writer.writerow([name, label, *each.values()])
+    for record, label, each in rows:
+        writer.writerow([record, label, *each.values()])
 
 
 def _write_lines(file: TextIO, classes: tuple[str, ...], rows: Iterator[_Row]) -> None:
-    for name, label, each in rows:
-        line: dict[str, Any] = {"record": name, "label": label, "probabilities": each}
+    for record, label, each in rows:
+        line: dict[str, Any] = {"record": record, "label": label, "probabilities": each}
         file.write(json.dumps(line) + "\n")

@@ -15,7 +15,7 @@ class Labelled:
     """Inputs and their labels.
 
     Attributes:
-        x: One input a row: bytes of height × width × channels for images, floats for tables.
+        x: One input a row: floats for tables, bytes of height × width × channels for images.
         y: Labels counted from 0.
     """
 

@@ -8,9 +8,12 @@ class that only one record has would otherwise show in the shape of the model.
 from __future__ import annotations
 
 import csv
+import lzma
 import math
 import os
 import pathlib
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -18,11 +21,23 @@ import numpy as np
 import numpy.typing as npt
 
 from dosimeter import arguments
-from dosimeter.data.archives import BROKEN
 from dosimeter.data.labelled import Labelled, Split
 from dosimeter.nearest import first, hint
 
 Classes = int | Sequence[str]
+
+_NO_ARCHIVE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    KeyError,
+    RuntimeError,  # a password, or an unknown compression
+    ValueError,
+    TypeError,
+    AttributeError,
+)
+"""The exceptions of `numpy.load` and `zipfile` for a file that is no archive of plain arrays."""
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:
@@ -71,7 +86,7 @@ def zipped_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
         # numpy leaves a file open that it cannot read; this one is closed in any case.
         with pathlib.Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (*BROKEN, ValueError, TypeError, AttributeError) as error:
+    except _NO_ARCHIVE as error:
         raise ValueError(
             "data must be plain arrays that numpy.savez wrote, got something else"
         ) from error

@@ -36,7 +36,7 @@ class DataTable:
         public_share: Sets this share of the records aside and declares them public.
     """
 
-    kind: Literal["images", "cifar", "npz", "csv", "digits"]
+    kind: Literal["csv", "npz", "digits"]
     path: str | None = None
     label: str | None = None
     classes: int | list[str] | None = None

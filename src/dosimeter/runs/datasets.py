@@ -19,15 +19,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import TensorDataset
 
-from dosimeter.data import (
-    Labelled,
-    Split,
-    read_cifar,
-    read_csv,
-    read_digits,
-    read_images,
-    read_npz,
-)
+from dosimeter.data import Labelled, Split, read_csv, read_digits, read_npz
 from dosimeter.nearest import first, hint
 from dosimeter.rounding import exact
 from dosimeter.runs.config import Bounds, DataTable
@@ -126,15 +118,11 @@ def _read(data: DataTable) -> Split:
             raise ValueError(f"data.kind: {error}") from error
     path = pathlib.Path(data.path or "")
     if not path.exists():
-        raise FileNotFoundError(f"data.path must lead to data, got no file or folder at {path}")
-    if path.is_dir() and data.kind in ("csv", "npz"):
+        raise FileNotFoundError(f"data.path must lead to data, got no file at {path}")
+    if path.is_dir():
         raise ValueError(f"data.path must be a file for {data.kind}, got the folder {path}")
+    assert data.classes is not None
     try:
-        if data.kind == "images":
-            return read_images(path)
-        if data.kind == "cifar":
-            return read_cifar(path)
-        assert data.classes is not None
         if data.kind == "npz":
             return read_npz(path, data.classes)
         return read_csv(path, data.label or "", data.classes)

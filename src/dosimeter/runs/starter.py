@@ -14,8 +14,8 @@ STARTER = """\
 # Paths are relative to where you start it.
 
 [data]
-kind = "digits"         # scikit-learn's digits; or "images", "cifar", "npz", "csv"
-# path = "photos"       # images: train/CLASS/FILE and test/CLASS/FILE, a folder, a tar or a zip
+kind = "digits"         # scikit-learn's digits; or "csv", "npz"
+# path = "patients.csv" # csv, npz: the file
 # label = "diagnosis"   # csv: the column of labels; all others must hold numbers
 # classes = ["no", "yes"]   # csv, npz: the classes, or how many there are
 # bounds = [0, 100]     # csv, npz: what the values can be, known without looking at the data;

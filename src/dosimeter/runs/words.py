@@ -11,7 +11,7 @@ from dosimeter.runs.config import Config
 from dosimeter.runs.purse import Purse
 from dosimeter.training import History
 
-_UNITS = {"images": "image", "cifar": "image", "digits": "image", "npz": "entry", "csv": "row"}
+_UNITS = {"digits": "image", "npz": "entry", "csv": "row"}
 
 
 def page(config: Config, purse: Purse, history: History, *, public: int) -> str:

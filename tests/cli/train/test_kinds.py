@@ -1,72 +1,47 @@
 """Each kind of data, model, budget and rule."""
 
 import pathlib
-import pickle
-import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 from safetensors.torch import load_file
 
 import dosimeter as dm
 from cli.train.commands import TABLE_KEYS, config, run, said
 from configs import points
-from dosimeter.data.cifar import FOLDER
 from dosimeter.rounding import at_most
 from dosimeter.training import History
 
 SMALL = {"epochs": 1, "batch_size": 8}
 
 
-def images(folder, size=8):
+@pytest.fixture
+def photos():
+    """The keys of [data] for arrays of bytes, as images are."""
     rng = np.random.default_rng(0)
-    for part, count in (("train", 8), ("test", 3)):
-        for number, label in enumerate(("cat", "dog")):
-            place = folder / part / label
-            place.mkdir(parents=True)
-            for index in range(count):
-                pixels = rng.integers(0, 128, (size, size, 3), dtype=np.uint8) + 100 * number
-                Image.fromarray(pixels.astype(np.uint8)).save(place / f"{index}.png")
+    y, y_test = np.arange(16) % 2, np.arange(6) % 2
+    x, x_test = (
+        (rng.integers(0, 128, (len(each), 8, 8, 3)) + 100 * each[:, None, None, None]).astype(
+            np.uint8
+        )
+        for each in (y, y_test)
+    )
+    np.savez("photos.npz", x_train=x, y_train=y, x_test=x_test, y_test=y_test)
+    return {**TABLE_KEYS, "kind": "npz", "path": "photos.npz", "classes": ["cat", "dog"]}
 
 
-def cifar(folder):
-    place = folder / FOLDER
-    place.mkdir()
-    rng = np.random.default_rng(0)
-    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
-        values = {"data": rng.integers(0, 256, (3, 3072), dtype=np.uint8), "labels": [3, 9, 0]}
-        (place / name).write_bytes(pickle.dumps(values, protocol=2))
-    names = {"label_names": [f"kind {i}" for i in range(10)]}
-    (place / "batches.meta").write_bytes(pickle.dumps(names, protocol=2))
-
-
-def test_an_image_folder_trains_a_cnn(tmp_path):
-    images(tmp_path / "photos")
-    data = {**TABLE_KEYS, "kind": "images", "path": "photos", "public_test": True}
-    config(data=data, model={"kind": "cnn"}, training=SMALL)
+def test_arrays_of_bytes_train_a_cnn(photos):
+    config(data={**photos, "public_test": True}, model={"kind": "cnn"}, training=SMALL)
     run("config.toml")
     assert (said()["records"], said()["accuracy"] is not None) == (16, True)
 
 
-def test_an_archive_of_images_trains_a_model_on_frozen_features(tmp_path):
-    images(tmp_path / "photos")
-    shutil.make_archive("photos", "zip", tmp_path / "photos")
-    data = {**TABLE_KEYS, "kind": "images", "path": "photos.zip"}
-    config(data=data, model={"kind": "features", "extractor": "random"}, training=SMALL)
+def test_arrays_of_bytes_train_a_model_on_frozen_features(photos):
+    config(data=photos, model={"kind": "features", "extractor": "random"}, training=SMALL)
     run("config.toml")
     weights = load_file("run/model.safetensors")
     assert weights["1.1.weight"].shape == (2, 512)
     assert weights["0.directions"].shape == (512, 192)
-
-
-def test_the_cifar_files_train_a_resnet(tmp_path):
-    cifar(tmp_path)
-    data = {**TABLE_KEYS, "kind": "cifar", "path": FOLDER, "public_test": True}
-    model = {"kind": "resnet9", "width": 4}
-    config(data=data, model=model, training={**SMALL, "physical_batch_size": 3})
-    run("config.toml")
-    assert said()["records"] == 15
 
 
 def test_an_npz_trains_an_mlp_under_an_odometer(tmp_path):

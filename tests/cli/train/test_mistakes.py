@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from cli.train.commands import TABLE_KEYS, TRAPPED, config, ledger_config, run
+from cli.train.commands import TRAPPED, config, ledger_config, run
 from dosimeter.ledger import Ledger
 
 
@@ -22,13 +22,12 @@ WRONG = [
     ({"trainig": {"epochs": 3}}, "did you mean 'training'?"),
     ({"training": {"epochs": "3"}}, "training.epochs must be a whole number, got '3'"),
     ({"training": {"batch_size": 500}}, "training.batch_size must be at most the 120 private"),
-    ({"data": {"path": "nowhere.csv"}}, "data.path must lead to data, got no file or folder"),
+    ({"data": {"path": "nowhere.csv"}}, "data.path must lead to data, got no file at"),
     ({"data": {"path": "."}}, "data.path must be a file for csv"),
     ({"data": {"label": "ill"}}, "data.label must be one of the columns a, sick, b, c, got 'ill'"),
     ({"data": {"classes": ["no", "maybe"]}}, "column 'sick' must be one of the classes no, maybe"),
     ({"data": {"classes": ["no"]}}, "line 17: data.classes must be at least two different ones"),
     ({"data": {"kind": "npz", "label": None, "classes": 2}}, "plain arrays that numpy.savez wrote"),
-    ({"data": {**TABLE_KEYS, "kind": "cifar", "path": "."}}, "batches.meta"),
     ({"data": {"bounds": [200, 100]}}, "data.bounds must be a lower and a higher finite number"),
     ({"data": {"bounds": [[0, 1], [0, 1]]}}, "data.bounds must be one pair, or a pair for each"),
     ({"data": {"bounds": None}}, "data.bounds must be given for csv"),

@@ -8,7 +8,6 @@ import pathlib
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from typer.testing import CliRunner
 
 import dosimeter as dm
@@ -92,28 +91,24 @@ def test_other_inputs_are_refused(trained, x, words):
     assert words in str(caught.value)
 
 
-def test_images_one_by_one_and_in_a_folder(here):
+def test_arrays_of_bytes(here):
     rng = np.random.default_rng(0)
-    for label in ("cat", "dog"):
-        folder = here / "photos" / label
-        folder.mkdir(parents=True)
-        for i in range(20):
-            pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / f"{i}.png")
+    x = rng.integers(0, 255, (40, 8, 8, 3), dtype=np.uint8)
+    np.savez("photos.npz", x=x, y=np.arange(40) % 2)
     config(
-        data={**TABLE_KEYS, "kind": "images", "path": "photos"},
+        data={**TABLE_KEYS, "kind": "npz", "path": "photos.npz", "classes": ["cat", "dog"]},
         training={"epochs": 1, "batch_size": 10},
     )
     run("--json")
-    found = rows(predict("run", "photos").stdout)
+    found = rows(predict("run", "photos.npz").stdout)
     assert {row["label"] for row in found} <= {"cat", "dog"}
-    assert found[0]["record"] == "cat/0.png"
-    alone = rows(predict("run", "photos/cat/0.png").stdout)
+    np.savez("one.npz", x=x[:1])
+    alone = rows(predict("run", "one.npz").stdout)
     # Single precision rounds differently in batches of another size.
     both = [float(rows[0]["probability cat"]) for rows in (alone, found)]
     assert both[0] == pytest.approx(both[1], rel=1e-4)
-    Image.new("RGB", (9, 8)).save("wide.png")
-    assert "of shape (8, 8, 3)" in predict("run", "wide.png", code=2).stderr
+    np.savez("wide.npz", x=np.zeros((1, 8, 9, 3), np.uint8))
+    assert "of shape (8, 8, 3)" in predict("run", "wide.npz", code=2).stderr
     np.savez("floats.npz", x=np.zeros((1, 8, 8, 3)))
     assert "bytes (uint8)" in predict("run", "floats.npz", code=2).stderr
 
@@ -152,7 +147,7 @@ def test_a_table_that_does_not_fit_is_named(trained, header, row, words):
 def test_what_is_no_run_or_no_data_is_named(trained):
     assert "no run.json" in predict("nowhere", "points.csv", code=2).stderr
     assert "got nothing at" in predict("run", "nothing.csv", code=2).stderr
-    assert "none of them" in predict("run", "trap_of_mine.py", code=2).stderr
+    assert "which is neither" in predict("run", "trap_of_mine.py", code=2).stderr
     pathlib.Path("run/model.safetensors").write_bytes(b"no weights")
     with pytest.raises(StateError, match="weights of this run"):
         dm.load_run("run")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # A link to nothing is a KeyError, a password or an unknown compression a RuntimeError.
-BROKEN = (
+_BROKEN = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
@@ -33,7 +33,7 @@ def undamaged(path: pathlib.Path) -> Iterator[None]:
     """Raises a ValueError that names the archive where reading it fails."""
     try:
         yield
-    except BROKEN as error:
+    except _BROKEN as error:
         reason = error.args[0] if error.args else type(error).__name__
         raise ValueError(f"data must be a whole archive, got {path.name}: {reason}") from error
 

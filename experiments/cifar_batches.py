@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dosimeter.data.archives import undamaged
-from dosimeter.data.labelled import Labelled, Split
+from dosimeter.data import Labelled, Split
+from experiments.archives import undamaged
 
 FOLDER = "cifar-10-batches-py"
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))

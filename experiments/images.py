@@ -19,8 +19,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from dosimeter.data.archives import require_end, undamaged
-from dosimeter.data.labelled import Labelled, Split
+from dosimeter.data import Labelled, Split
+from experiments.archives import require_end, undamaged
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"})
 PARTS = ("train", "test")
@@ -42,9 +42,9 @@ def read_images(path: str | os.PathLike[str]) -> Split:
     path = pathlib.Path(path)
     images: dict[tuple[str, str], list[tuple[str, Pixels]]] = defaultdict(list)
     shape: tuple[int, ...] | None = None
-    for name, content in image_files(path):
+    for name, content in _image_files(path):
         part, label = _place(name)
-        pixels = decode(name, content)
+        pixels = _decode(name, content)
         shape = shape or pixels.shape
         if pixels.shape != shape:
             raise ValueError(
@@ -76,11 +76,9 @@ def _split(images: dict[tuple[str, str], list[tuple[str, Pixels]]]) -> Split:
     return Split(parts["train"], parts.get("test"), classes)
 
 
-def image_files(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of an image, or of all in a folder or archive, one at a time."""
-    if path.is_file() and _is_image(path.name):
-        yield path.name, path.read_bytes()
-    elif path.is_dir():
+def _image_files(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of each image in a folder or archive."""
+    if path.is_dir():
         for file in path.rglob("*"):
             if _is_image(file.name):
                 yield file.relative_to(path).as_posix(), file.read_bytes()
@@ -126,8 +124,8 @@ def _place(name: str) -> tuple[str, str]:
     return folders[found[0]].lower() if found else "train", below[0]
 
 
-def decode(name: str, content: bytes) -> Pixels:
-    """The pixels of an image: height × width × red, green and blue."""
+def _decode(name: str, content: bytes) -> Pixels:
+    """Return the pixels of an image: height × width × red, green and blue."""
     from PIL import Image, UnidentifiedImageError
 
     try:

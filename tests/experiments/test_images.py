@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dosimeter.data import read_cifar, read_images
-from dosimeter.data.cifar import FOLDER, holds_cifar
+from experiments.cifar_batches import FOLDER, holds_cifar, read_cifar
+from experiments.images import read_images
 
 
 @pytest.fixture
