@@ -21,11 +21,12 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.data import Labelled
-from dosimeter.training.networks import Resnet9, linear
+from dosimeter.training.networks import linear
 from experiments import cifar, seeds
 from experiments.adaptive_filter import features
 from experiments.adaptive_filter.train import new_filter, step_cost, train
 from experiments.record import PACKAGES, save
+from experiments.resnet9 import Resnet9
 
 FOLDER = pathlib.Path(__file__).parent
 FILES = {"laptop": "results.json", "paper": "paper.json"}

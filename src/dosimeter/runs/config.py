@@ -14,7 +14,7 @@ from dosimeter import arguments
 from dosimeter.data.tables import class_names
 from dosimeter.nearest import first
 
-MODELS = ("linear", "mlp", "cnn", "resnet9", "features")
+MODELS = ("linear", "mlp", "cnn", "features")
 EXTRACTORS = ("scattering", "random")
 
 
@@ -80,22 +80,18 @@ class ModelTable:
     Attributes:
         kind: One of MODELS, or "module:factory".
         hidden: Units in the hidden layer of an mlp.
-        width: Channels of the first layer of a resnet9.
         extractor: What makes the frozen features: one of EXTRACTORS, or "module:factory".
     """
 
     kind: str
     hidden: int | None = None
-    width: int | None = None
     extractor: str | None = None
 
     def __post_init__(self) -> None:
         one_of("model.kind", self.kind, MODELS)
-        for key, value, kind in (("hidden", self.hidden, "mlp"), ("width", self.width, "resnet9")):
-            if value is not None:
-                if self.kind != kind:
-                    raise ValueError(f"model.{key} must be left out for {self.kind}, got {value!r}")
-                arguments.count(f"model.{key}", value)
+        if self.hidden is not None:
+            _require("model.hidden", self.hidden, self.kind == "mlp", f"for {self.kind}")
+            arguments.count("model.hidden", self.hidden)
         features = self.kind == "features"
         _require("model.extractor", self.extractor, features, f"for {self.kind}")
         if self.extractor is not None:

@@ -21,7 +21,7 @@ from torch.utils.data import TensorDataset
 
 from dosimeter.runs.config import ModelTable
 from dosimeter.runs.datasets import Records
-from dosimeter.training.networks import Resnet9, linear, mlp, small_cnn
+from dosimeter.training.networks import linear, mlp, small_cnn
 
 _CHUNK = 256
 _LEAST_SIDE = 8
@@ -82,11 +82,9 @@ def _network(model: ModelTable, shape: tuple[int, ...], classes: int) -> nn.Modu
         return linear(inputs, classes)
     if model.kind == "mlp":
         return mlp(inputs, classes, hidden=model.hidden or 64)
-    if model.kind in ("cnn", "resnet9"):
+    if model.kind == "cnn":
         _require_images("model.kind", model.kind, shape)
-        if model.kind == "cnn":
-            return small_cnn(shape[0], classes)
-        return Resnet9(shape[0], classes, width=model.width or 64)
+        return small_cnn(shape[0], classes)
     return _made("model.kind", model.kind, shape, classes)
 
 

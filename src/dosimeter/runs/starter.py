@@ -25,9 +25,8 @@ public_share = 0.2      # set aside to measure accuracy, and so NOT protected; l
 # public_test = true    # the same for the test part of data that has one
 
 [model]
-kind = "mlp"            # or "linear", "cnn", "resnet9", "features", "my_module:my_factory"
+kind = "mlp"            # or "linear", "cnn", "features", "my_module:my_factory"
 hidden = 32
-# width = 64            # resnet9: channels of its first layer
 # extractor = "scattering"  # features: what makes them, frozen; or "random", "my_module:make"
 
 [budget]

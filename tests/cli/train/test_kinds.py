@@ -31,7 +31,8 @@ def photos():
 
 
 def test_arrays_of_bytes_train_a_cnn(photos):
-    config(data={**photos, "public_test": True}, model={"kind": "cnn"}, training=SMALL)
+    training = {**SMALL, "physical_batch_size": 3}
+    config(data={**photos, "public_test": True}, model={"kind": "cnn"}, training=training)
     run("config.toml")
     assert (said()["records"], said()["accuracy"] is not None) == (16, True)
 

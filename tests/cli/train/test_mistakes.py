@@ -34,7 +34,7 @@ WRONG = [
     ({"data": {"bounds": None}}, "train --init new.toml --data points.csv --label sick writes"),
     ({"data": {"label": "sik"}}, "a, sick, b, c, got 'sik'; did you mean 'sick'?"),
     ({"data": {"public_test": True}}, "data.public_test must be false for data without a test"),
-    ({"model": {"kind": "resnet9"}}, "model.kind must suit inputs of shape (3,), got 'resnet9'"),
+    ({"model": {"kind": "cnn"}}, "model.kind must suit inputs of shape (3,), got 'cnn'"),
     ({"model": {"kind": "no_such_module:make"}}, "ModuleNotFoundError"),
     ({"model": {"kind": "perceptron"}}, "model.kind must be linear, mlp"),
     ({"budget": {"epsilon": 0.01}}, "3 epochs fit from noise_multiplier"),
