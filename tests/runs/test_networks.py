@@ -94,15 +94,6 @@ def test_each_model_gives_a_score_for_each_class(model, shape):
     assert network.trained.training
 
 
-def test_scattering_makes_features_if_kymatio_is_there():
-    pytest.importorskip("kymatio")
-    data = records((3, 32, 32))
-    network = build(ModelTable(kind="features", extractor="scattering"), data)
-    prepared = network.prepared(data.private).tensors[0]
-    assert prepared.shape == (5, 3 * 81 * 8 * 8)
-    torch.testing.assert_close(prepared.norm(dim=1), torch.ones(5))
-
-
 @pytest.mark.usefixtures("_user_module")
 def test_a_factory_of_the_user_is_called_with_shape_and_classes():
     data = records((3, 8, 8))
@@ -139,7 +130,6 @@ def test_random_features_are_the_same_in_every_process_and_approximate_a_kernel(
     [
         ({"kind": "cnn"}, (4,), r"model.kind must suit inputs of shape \(4,\), got 'cnn'"),
         ({"kind": "cnn"}, (3, 4, 4), "8×8 and up"),
-        ({"kind": "features", "extractor": "scattering"}, (4,), "model.extractor must suit"),
         ({"kind": "nets_of_mine:narrow"}, (3, 8, 8), "one score for each of the 3 classes"),
         ({"kind": "nets_of_mine:narrow"}, (3, 9, 9), r"take inputs of shape \(3, 9, 9\)"),
         ({"kind": "nets_of_mine:nothing"}, (3, 8, 8), "factory of a torch.nn.Module, got None"),

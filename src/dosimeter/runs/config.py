@@ -15,7 +15,7 @@ from dosimeter.data.tables import class_names
 from dosimeter.nearest import first
 
 MODELS = ("linear", "mlp", "cnn", "features")
-EXTRACTORS = ("scattering", "random")
+EXTRACTORS = ("random",)
 
 
 Bounds = list[float] | list[list[float]] | dict[str, list[float]]

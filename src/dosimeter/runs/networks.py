@@ -83,15 +83,12 @@ def _network(model: ModelTable, shape: tuple[int, ...], classes: int) -> nn.Modu
     if model.kind == "mlp":
         return mlp(inputs, classes, hidden=model.hidden or 64)
     if model.kind == "cnn":
-        _require_images("model.kind", model.kind, shape)
+        _require_images(shape)
         return small_cnn(shape[0], classes)
     return _made("model.kind", model.kind, shape, classes)
 
 
 def _extractor(name: str, shape: tuple[int, ...]) -> nn.Module:
-    if name == "scattering":
-        _require_images("model.extractor", name, shape)
-        return Scattering(shape)
     if name == "random":
         return RandomFeatures(math.prod(shape))
     return _made("model.extractor", name, shape)
@@ -118,28 +115,10 @@ class RandomFeatures(nn.Module):
         return torch.cos(angles) * math.sqrt(2 / _RANDOM_FEATURES)
 
 
-class Scattering(nn.Module):
-    """Wavelet scattering of two scales (Oyallon and Mallat 2015), brought to length 1."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        try:
-            from kymatio.torch import Scattering2D
-        except ImportError as error:
-            raise ValueError(
-                f"model.extractor must have kymatio for scattering; pip install kymatio ({error})"
-            ) from error
-        self._scatter: Any = Scattering2D(J=2, shape=shape[1:])
-
-    def forward(self, x: Tensor) -> Tensor:
-        flat: Tensor = self._scatter(x.contiguous()).flatten(1)
-        return nn.functional.normalize(flat, dim=1)
-
-
-def _require_images(key: str, value: str, shape: tuple[int, ...]) -> None:
+def _require_images(shape: tuple[int, ...]) -> None:
     if len(shape) != 3 or min(shape[1:]) < _LEAST_SIDE:
         raise ValueError(
-            f"{key} must suit inputs of shape {shape}, got {value!r}, which takes images of "
+            f"model.kind must suit inputs of shape {shape}, got 'cnn', which takes images of "
             f"{_LEAST_SIDE}×{_LEAST_SIDE} and up; linear and mlp take anything"
         )
 

@@ -27,7 +27,7 @@ public_share = 0.2      # set aside to measure accuracy, and so NOT protected; l
 [model]
 kind = "mlp"            # or "linear", "cnn", "features", "my_module:my_factory"
 hidden = 32
-# extractor = "scattering"  # features: what makes them, frozen; or "random", "my_module:make"
+# extractor = "random"  # features: what makes them, frozen; or "my_module:make"
 
 [budget]
 kind = "filter"         # never passes epsilon; "odometer" reads it (leave epsilon out)
