@@ -311,16 +311,29 @@ class TestInterruptions:
 
 
 class TestOpening:
-    def test_a_newer_schema_is_refused(self, url: str, ledger: Ledger) -> None:
-        raw.query(url, "INSERT INTO dosimeter_schema VALUES (99, 'later')")
-        with pytest.raises(SchemaTooNew, match="99"):
+    @pytest.mark.parametrize("version", [-1, 0, 2, 99])
+    @pytest.mark.parametrize("beside", [True, False])
+    def test_an_unknown_schema_is_refused(
+        self, url: str, ledger: Ledger, version: int, beside: bool
+    ) -> None:
+        if not beside:
+            raw.query(url, "DELETE FROM dosimeter_schema")
+        raw.query(url, "INSERT INTO dosimeter_schema VALUES (:at, 'later')", at=version)
+        before = raw.everything(url)
+        with pytest.raises(SchemaTooNew, match=rf"version 1 for this release, got .*{version}"):
+            Ledger.open(url)
+        assert raw.everything(url) == before
+
+    def test_tables_without_a_version_are_refused(self, url: str, ledger: Ledger) -> None:
+        raw.query(url, "DELETE FROM dosimeter_schema")
+        with pytest.raises(SchemaTooNew, match="got none"):
             Ledger.open(url)
 
     def test_opening_twice_changes_nothing(self, url: str, ledger: Ledger) -> None:
         rows = raw.query(url, "SELECT * FROM dosimeter_schema")
         Ledger.open(url).disconnect()
         assert raw.query(url, "SELECT * FROM dosimeter_schema") == rows
-        assert [row[0] for row in rows] == [1, 2]
+        assert [row[0] for row in rows] == [1]
         assert len(raw.query(url, "SELECT * FROM dosimeter_identity")) == 1
 
     @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" * 99])

@@ -71,7 +71,7 @@ class Ledger:
         clock: Clock = wall_clock,
         make: bool = True,
     ) -> Ledger:
-        """The ledger at a URL, made or migrated as need be.
+        """Open the ledger at a URL, and make its tables where there are none.
 
         Args:
             url: `sqlite:///budgets.db` for one machine, `postgresql://user@host/db` for a
@@ -83,7 +83,7 @@ class Ledger:
                 it is.
 
         Raises:
-            SchemaTooNew: A newer release wrote this database.
+            SchemaTooNew: Another release made the tables.
             LedgerUnavailable: The database cannot be reached, or holds no ledger.
         """
         if isinstance(url, str) and url.startswith(("http://", "https://")):

@@ -11,7 +11,7 @@ __all__ = ["Place", "Store", "Transaction", "open_store", "placed"]
 
 
 def open_store(url: str, timeout: float, *, make: bool = True) -> Store:
-    """The store at a URL, its tables made, if they may be, or brought up to date."""
+    """Open the store at a URL; its tables are made where there are none and `make` allows it."""
     place, seconds = placed(url), arguments.positive("timeout", timeout)
     store: Store
     if place.backend == "sqlite":
@@ -23,7 +23,7 @@ def open_store(url: str, timeout: float, *, make: bool = True) -> Store:
 
         store = PostgresqlStore(place, seconds)
     try:
-        store.migrate(make=make)
+        store.require_tables(make=make)
     except BaseException:
         store.dispose()
         raise

@@ -18,14 +18,13 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from dosimeter.ledger.stores import forks, schema
+from dosimeter.ledger.stores import forks, schema, tables
 from dosimeter.ledger.stores.errors import (
     ConnectionLost,
     LedgerError,
     LedgerUnavailable,
     SchemaTooNew,
 )
-from dosimeter.ledger.stores.migrations import MIGRATIONS, Migration
 
 Values = dict[str, Any] | tuple[Any, ...]
 """What a statement is given, by names or by their order."""
@@ -230,40 +229,33 @@ class Store(ABC):
             return [("record", [(*move, *line) for move, line in zip(moves, lines, strict=True)])]
         return [("move_on", moves), ("append", lines)]
 
-    def migrate(self, *, make: bool = True) -> None:
-        """Brings the tables up to date; where there are none, they are made only with `make`.
+    def require_tables(self, *, make: bool = True) -> None:
+        """Make the ledger's tables where there are none and `make` allows it.
 
         Raises:
-            SchemaTooNew: A newer release has been here.
+            SchemaTooNew: The tables are of another version than this release's.
             LedgerUnavailable: There is no ledger, and none is to be made.
         """
         with self.reading() as transaction:
-            version = self._version(transaction)
-            if version == 0:
-                self._require_no_other(transaction)
-        if version == schema.VERSION:
-            return
-        if version == 0 and not make:
+            if self._is_made(transaction):
+                return
+            self._require_no_other(transaction)
+        if not make:
             raise LedgerUnavailable(
                 "the database must hold a ledger, got one without its tables, and nothing was "
                 "changed; dosimeter budget create makes them"
             )
         with self.writing() as transaction:
             self._lock_schema(transaction)
-            for migration in MIGRATIONS[self._version(transaction) :]:
-                self._apply(migration, transaction)
+            if not self._is_made(transaction):
+                self._make_tables(transaction)
 
-    def _apply(self, migration: Migration, transaction: Transaction) -> None:
-        if migration.number == 1:
-            transaction.sql(
-                "CREATE TABLE dosimeter_schema (version INTEGER PRIMARY KEY, applied TEXT NOT NULL)"
-            )
-        for line in migration.sql[self.backend]:
+    def _make_tables(self, transaction: Transaction) -> None:
+        for line in tables.SQL[self.backend]:
             transaction.sql(line)
-        if migration.number == 2:
-            transaction.run("add_identity", {"ledger": uuid.uuid4().hex})
+        transaction.run("add_identity", {"ledger": uuid.uuid4().hex})
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        transaction.run("add_version", {"version": migration.number, "applied": now})
+        transaction.run("add_version", {"version": schema.VERSION, "applied": now})
 
     @cached_property
     def identity(self) -> str:
@@ -278,16 +270,17 @@ class Store(ABC):
             with suppress(Exception):
                 self._idle.pop().connection.close()
 
-    def _version(self, transaction: Transaction) -> int:
+    def _is_made(self, transaction: Transaction) -> bool:
+        """Return whether the tables are there, in the version of this release."""
         if not self._has_tables(transaction):
-            return 0
-        version = max((row[0] for row in transaction.rows("versions")), default=0)
-        if version > schema.VERSION:
+            return False
+        found = sorted(row[0] for row in transaction.rows("versions"))
+        if found != [schema.VERSION]:
             raise SchemaTooNew(
-                f"schema of the ledger must be at most {schema.VERSION} for this release, "
-                f"got {version}; upgrade dosimeter"
+                f"schema of the ledger must be version {schema.VERSION} for this release, got "
+                f"{', '.join(map(str, found)) or 'none'}; open it with the release that made it"
             )
-        return int(version)
+        return True
 
     def link(self) -> Link:
         """A connection for one transaction; it goes to `keep` or to `undo` afterwards."""
@@ -401,7 +394,7 @@ class Store(ABC):
 
     @abstractmethod
     def _lock_schema(self, transaction: Transaction) -> None:
-        """Keeps others from migrating until this transaction ends."""
+        """Keep other clients from making the tables until this transaction ends."""
 
     @abstractmethod
     def _failure(self, error: BaseException, *, committing: bool = False) -> LedgerError:

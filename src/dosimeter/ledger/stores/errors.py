@@ -11,7 +11,7 @@ class LedgerError(DosimeterError):
 
 
 class SchemaTooNew(LedgerError):
-    """A newer release of dosimeter wrote this database; upgrade to read it."""
+    """Tables of another version: a newer release of dosimeter made this database."""
 
 
 class LedgerUnavailable(LedgerError):

@@ -29,7 +29,7 @@ from dosimeter.ledger.stores.url import Place
 _GRACE = 1.0
 """Seconds more than the server may wait for a lock, until it is taken for frozen."""
 _IDLE_LIMIT = "60s"
-_MIGRATION_LOCK = 7_346_925_208_431
+_SCHEMA_LOCK = 7_346_925_208_431
 """Any number that other programs on the server are unlikely to lock."""
 
 _REASONS = {
@@ -131,9 +131,9 @@ class PostgresqlStore(Store):
         """Two arrays."""
         return {"names": names, "seen": seen}
 
-    def migrate(self, *, make: bool = True) -> None:
-        """Brings the tables up to date, and warns if the server keeps no promise."""
-        super().migrate(make=make)
+    def require_tables(self, *, make: bool = True) -> None:
+        """Make the tables where there are none, and warn if the server keeps no promise."""
+        super().require_tables(make=make)
         with self.reading() as transaction:
             if transaction.sql("SHOW fsync") == [("off",)]:
                 warnings.warn(
@@ -170,7 +170,7 @@ class PostgresqlStore(Store):
             )
 
     def _lock_schema(self, transaction: Transaction) -> None:
-        transaction.sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
+        transaction.sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
 
     def _is_lost(self, connection: Any, error: Exception) -> bool:
         if isinstance(error, Frozen):

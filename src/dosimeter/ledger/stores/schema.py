@@ -13,7 +13,7 @@ import re
 
 from dosimeter.ledger.stores.errors import LedgerError
 
-VERSION = 2
+VERSION = 1
 
 ROOM = 36
 """A line's place is its budget's id, shifted by so many bits, plus its sequence."""

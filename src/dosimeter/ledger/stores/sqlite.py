@@ -117,15 +117,15 @@ class SqliteStore(Store):
         """An object of JSON; two lists would be joined by walking one for each of the other."""
         return {"wanted": json.dumps(dict(zip(names, seen, strict=True)))}
 
-    def migrate(self, *, make: bool = True) -> None:
-        """Brings the tables up to date, and the file into WAL mode."""
+    def require_tables(self, *, make: bool = True) -> None:
+        """Make the tables where there are none, and bring the file into WAL mode."""
         if make and not os.path.exists(self._file):
             # What is spent is nobody else's business, unless the owner says so.
             with suppress(OSError):
                 os.close(os.open(self._file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         if make or self._is_ledger():
             self._use_wal()
-        super().migrate(make=make)
+        super().require_tables(make=make)
         self._made = True
 
     def _is_ledger(self) -> bool:
