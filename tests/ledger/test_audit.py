@@ -313,16 +313,14 @@ class TestBytesThatAreNoText:
             ledger["patients"].spend(dm.Gaussian(20))
 
 
-@pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("field", ["head", "sums", "name"])
-def test_no_edit_of_a_row_keeps_its_checksum(field: str, first: bool) -> None:
+def test_no_edit_of_a_row_keeps_its_checksum(field: str) -> None:
     entry = Entry(
         budget="b", sequence=3, kind=Kind.SPEND, epsilon=0.5, time="", previous="p", cost=None
     )
     row = Balance.sealed(1, "x 0.0 00 0 y", "p", 3, "h", 0.5, "00", 0)
-    body = (entry if first else entry._replace(state=row.checksum)).body()
+    body = entry._replace(state=row.checksum).body()
     row = row._replace(head=digest(body))
-    row = row.as_first() if first else row
     assert row.require_head(row.head, body, beyond=False) is row
     edits = {field: getattr(row, field) + " 0"}
     others: dict[str, Any] = {"name": "y", "sums": "h 0.5 00 0 x", "epsilon": 0.0}

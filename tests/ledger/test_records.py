@@ -29,7 +29,7 @@ entries = st.builds(
     purpose=texts,
     time=texts,
     previous=texts,
-    state=st.none() | texts,
+    state=texts,
 )
 
 
@@ -38,10 +38,7 @@ def test_an_entry_comes_back_from_its_line(entry: Entry) -> None:
     body = entry.body()
     epsilon = "inf" if entry.epsilon == math.inf else entry.epsilon
     cost = None if entry.cost is None else json.loads(entry.cost)
-    values = {**entry._asdict(), "cost": cost, "epsilon": epsilon, "format": 2}
-    if entry.state is None:
-        values["format"] = 1
-        del values["state"]
+    values = {**entry._asdict(), "cost": cost, "epsilon": epsilon, "format": 1}
     assert body == canonical(values)
     assert body.isascii()
     assert "\n" not in body
@@ -119,7 +116,9 @@ def test_an_entry_is_not_written_with_an_epsilon_that_is_none(epsilon: float) ->
         ("cost", []),
         ("key", 7),
         ("reference", "1"),
-        ("format", 2),
+        ("state", None),
+        ("format", True),
+        ("format", "1"),
         ("surprise", 1),
     ],
 )
@@ -128,6 +127,19 @@ def test_what_the_ledger_would_not_write_is_refused(name: str, value: object) ->
     text = json.dumps({**body, name: value}, sort_keys=True, separators=(",", ":"))
     with pytest.raises(JournalError, match="entry must"):
         Entry.parse(text)
+
+
+@pytest.mark.parametrize("format", [0, 2, 99])
+def test_an_entry_of_another_format_is_refused(format: int) -> None:
+    body = Entry(budget="b", sequence=1, kind=Kind.SPEND, time="", previous="").body()
+    with pytest.raises(JournalError, match=f"format must be 1 for this release, got {format}"):
+        Entry.parse(body.replace('"format":1', f'"format":{format}'))
+
+
+def test_an_entry_without_its_balance_is_refused() -> None:
+    body = Entry(budget="b", sequence=1, kind=Kind.SPEND, time="", previous="").body()
+    with pytest.raises(JournalError, match="its fields"):
+        Entry.parse(body.replace(',"state":""', ""))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", "{", '{"format":1}', "[" * 100_000])
@@ -147,4 +159,7 @@ def test_another_spelling_of_the_same_entry_is_refused() -> None:
 def test_the_state_is_found_without_reading_the_rest(entry: Entry, state: str) -> None:
     tricky = ',"state":"' + "0" * 64 + '","time":""'
     assert stated(entry._replace(state=state, purpose=tricky, time=tricky).body()) == state
-    assert stated(entry._replace(state=None, purpose=tricky, time=tricky).body()) is None
+
+
+def test_a_line_without_a_state_states_none() -> None:
+    assert stated('{"time":""}') == stated("") == ""

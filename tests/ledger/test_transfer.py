@@ -126,7 +126,9 @@ def test_a_move_that_was_edited_is_refused(filled: Ledger, other: Ledger) -> Non
     *journal, end = filled.export("pâtients 🎉", to=other.identity)
     values = json.loads(end)
     less = values["sums"].replace("3f", "00")
-    ends = [{**values, "sums": less}, {**values, "sums": None}, {**values, "to": "x"}]
+    without = {name: value for name, value in values.items() if name != "sums"}
+    ends = [{**values, "sums": other} for other in (less, "", None, 5, [])]
+    ends += [without, {**values, "to": "x"}, {**values, "to": ""}, {**values, "to": 5}]
     for edited in ends:
         with pytest.raises(JournalError):
             other.import_journal([*journal, canonical(edited)])

@@ -59,7 +59,7 @@ class Replay:
         closed: Whether the last of them closed the budget.
         parameters: The hash of the parameters in the first of them.
         recorded: The epsilon that the last of them says.
-        state: The hash of the balance after it, if it carries that.
+        state: The hash of the balance after it.
     """
 
     def __init__(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Replay:
         self.closed = False
         self.parameters = ""
         self.recorded = 0.0
-        self.state: str | None = None
+        self.state = ""
         self._reserved: dict[int, Entry] = {}
         self._unread: list[_Unread] = []
 
@@ -108,7 +108,7 @@ class Replay:
             if values["budget"] != name:
                 raise ValueError(f"it is of budget {values['budget']!r}")
             replay.entries, replay.head = int(values["entries"]), str(values["head"])
-            replay.closed, replay.state = bool(values["closed"]), values["state"]
+            replay.closed, replay.state = bool(values["closed"]), str(values["state"])
             reserved = [Entry.parse(body) for body in values["reserved"]]
             replay._reserved = {entry.sequence: entry for entry in reserved}
             replay.parameters = str(values["parameters"])
@@ -159,8 +159,6 @@ class Replay:
             raise JournalError("it does not follow from the entry before it")
         if (entry.kind is Kind.OPEN) != (entry.sequence == 0):
             raise JournalError(f"an entry of kind {entry.kind} cannot stand here")
-        if self.state is not None and entry.state is None:
-            raise JournalError("it does not carry the balance that it leads to")
         if self.closed:
             raise JournalError("it comes after the budget was closed")
 

@@ -66,19 +66,9 @@ class Balance(NamedTuple):
             raise self._wrong(f"no entry {self.sequence}, at which it ends")
         if hash != self.head or digest(body) != self.head:
             raise self._wrong("another entry at its head")
-        state, sealed = stated(body), Balance.sealed(*self[:-1])
-        if state is None:
-            state, sealed = self.checksum, sealed.as_first()
-        if sealed != self or state != self.checksum:
+        if Balance.sealed(*self[:-1]) != self or stated(body) != self.checksum:
             raise self._wrong("a wrong checksum")
         return self
-
-    def as_first(self) -> Balance:
-        """The balance with the checksum that rows had beside entries of the first format."""
-        lengths = f"{len(self.parameters)} {len(self.head)} {len(self.sums)}"
-        texts = f"{self.parameters}{self.head}{self.sums}{self.name}"
-        row = f"{self.sequence!r} {self.epsilon!r} {self.closed!r} {lengths} {texts}"
-        return self._replace(checksum=digest(row))
 
     def _wrong(self, found: str) -> JournalError:
         return JournalError(
@@ -229,7 +219,7 @@ def parameters(transaction: Transaction, key: str) -> str:
 
 
 def stands(transaction: Transaction, name: str, terms: Terms) -> bool:
-    """Whether a budget of that name is there, on these terms; its menu may have older prices.
+    """Whether a budget of that name is there, on these terms; its menu may have other prices.
 
     Raises:
         BudgetExists: It is there on other terms.

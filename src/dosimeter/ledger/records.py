@@ -5,8 +5,8 @@ An entry is stored as one line of canonical JSON (sorted names, ASCII, no blanks
 hash is the SHA-256 of exactly that line, which holds the hash of the entry before it. So
 there is nothing about an entry that the chain does not cover, and nothing to serialise
 twice. An entry also carries the hash of the balance that it leads to, so that a balance is
-believed only beside the entry that led to it; the first entries ever written did not. Reading is
-strict: a line that would not be written like this is refused.
+believed only beside the entry that led to it. Reading is strict: a line that would not be written
+like this, of another format too, is refused.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from typing import Any, NamedTuple
 from dosimeter.ledger.errors import JournalError
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
+
+FORMAT = 1
+"""The format that entries name; a reader refuses any other."""
 
 START = "0" * 64
 """What the first entry of a budget has for the hash of the entry before it."""
@@ -57,7 +60,7 @@ class Entry(NamedTuple):
         key: The idempotency key of a spend.
         reference: The sequence of the reservation that a commit or release ends.
         parameters: The parameters of the budget, in the opening entry.
-        state: The hash of the balance after this entry; None in entries of the first format.
+        state: The hash of the balance after this entry.
         actor: Who, as the client says.
         purpose: What for, as the client says.
     """
@@ -75,7 +78,7 @@ class Entry(NamedTuple):
     parameters: Mapping[str, Any] | None = None
     actor: str = ""
     purpose: str = ""
-    state: str | None = None
+    state: str = ""
 
     def body(self) -> str:
         """The line that is stored and hashed: `canonical` of its fields."""
@@ -104,8 +107,9 @@ class Entry(NamedTuple):
     def _parse(cls, body: str) -> Entry:
         try:
             values = json.loads(body)
-            format = values.pop("format")
-            if {*values, "state"} != _NAMES or format != 1 + ("state" in values):
+            if (format := values.pop("format")) != FORMAT:
+                raise ValueError(f"format must be {FORMAT} for this release, got {format!r}")
+            if set(values) != _NAMES:
                 raise ValueError("its fields are not those of an entry")
             epsilon, cost = values["epsilon"], values["cost"]
             if not isinstance(cost, dict | None):
@@ -168,7 +172,7 @@ class Note:
         self,
         place: tuple[str, int, str],
         epsilon: str,
-        state: str | None,
+        state: str,
         time: str,
         key: str | None,
     ) -> str:
@@ -177,17 +181,16 @@ class Note:
         Args:
             place: Its budget, its sequence and the hash of the entry before.
             epsilon: What `in_digits` gives.
-            state: The hash of the balance after it; None in the first format.
+            state: The hash of the balance after it.
             time: When.
             key: The idempotency key.
         """
         budget, sequence, previous = place
         start, spent, kind, purpose = self._parts
         digits = epsilon if epsilon != "inf" else '"inf"'
-        format, after = ("1", "") if state is None else ("2", f',"state":{quoted(state)}')
         return (
-            f'{start}{quoted(budget)}{spent}{digits},"format":{format},"key":{_optional(key)}'
-            f"{kind}{quoted(previous)}{purpose}{sequence}{after},"
+            f'{start}{quoted(budget)}{spent}{digits},"format":{FORMAT},"key":{_optional(key)}'
+            f'{kind}{quoted(previous)}{purpose}{sequence},"state":{quoted(state)},'
             f'"time":{quoted(time)}}}'
         )
 
@@ -207,9 +210,8 @@ def _read_cost(text: str) -> Cost:
 _NAMES = set(Entry._fields)
 _STATE = ',"state":"'
 _TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("budget", "actor", "purpose", "time", "previous"), (str,)),
+    **dict.fromkeys(("budget", "actor", "purpose", "time", "previous", "state"), (str,)),
     **dict.fromkeys(("sequence", "count"), (int,)),
-    "state": (str, type(None)),
     "parameters": (dict, type(None)),
     "epsilon": (float,),
     "key": (str, type(None)),
@@ -222,7 +224,7 @@ _COUNT = "(0|[1-9][0-9]{0,17})"
 _FLOAT = r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"
 _LINE = re.compile(
     rf'{{"actor":{_TEXT},"budget":{_TEXT},"cost":(null|{{.*?}}),"count":{_COUNT},'
-    rf'"epsilon":{_FLOAT},"format":2,"key":(?:null|{_TEXT}),"kind":{_TEXT},"parameters":null,'
+    rf'"epsilon":{_FLOAT},"format":{FORMAT},"key":(?:null|{_TEXT}),"kind":{_TEXT},"parameters":null,'
     rf'"previous":{_TEXT},"purpose":{_TEXT},"reference":(?:null|{_COUNT}),"sequence":{_COUNT},'
     rf'"state":{_TEXT},"time":{_TEXT}}}'
 )
@@ -261,11 +263,14 @@ def _plain(body: str) -> Entry | None:
     )
 
 
-def stated(body: str) -> str | None:
-    """The hash of the balance that an entry leads to, without reading the rest of its line."""
+def stated(body: str) -> str:
+    """Return the hash of the balance that an entry leads to, without reading the whole line.
+
+    It is empty for a line that carries none.
+    """
     # Quotes inside of texts are escaped, and only a time comes after it.
     _, mark, rest = body.rpartition(_STATE)
-    return rest[:64] if mark else None
+    return rest[:64] if mark else ""
 
 
 def _cost_in(body: str, cost: dict[str, Any], count: object) -> str:

@@ -18,7 +18,6 @@ from itertools import groupby
 from typing import IO, NamedTuple
 
 from dosimeter.ledger import book, journal
-from dosimeter.ledger.accounts import write_position
 from dosimeter.ledger.audit import Replay, replayed
 from dosimeter.ledger.book import Balance
 from dosimeter.ledger.desk import Desk, Kept
@@ -45,19 +44,21 @@ class End(NamedTuple):
 
     entries: int
     head: str
-    sums: str | None = None
+    sums: str
     to: str | None = None
 
     def line(self) -> str:
         """It as a line of JSON."""
-        return canonical({name: value for name, value in self._asdict().items() if value})
+        return canonical(
+            {name: value for name, value in self._asdict().items() if value is not None}
+        )
 
     @classmethod
     def parse(cls, text: str) -> End | None:
         """The end that a line is; None if it is none."""
         try:
             end = cls(**json.loads(text))
-            return end if end.line() == text else None
+            return end if end.line() == text and isinstance(end.sums, str) else None
         except (TypeError, ValueError, RecursionError):
             return None
 
@@ -185,14 +186,10 @@ def _read(
 
 def _arrived(replay: Replay, end: End) -> Balance:
     """The balance that an export ends with, as its own ledger had it."""
-    assert replay.account is not None
-    sums = write_position(replay.account) if end.sums is None else end.sums
     name, key = replay.name, replay.parameters
     entries, head, closed = replay.entries, replay.head, int(replay.closed)
-    balance = Balance.sealed(0, name, key, entries - 1, head, replay.recorded, sums, closed)
-    if replay.state is None:
-        balance = balance.as_first()
-    elif replay.state != balance.checksum:
+    balance = Balance.sealed(0, name, key, entries - 1, head, replay.recorded, end.sums, closed)
+    if replay.state != balance.checksum:
         raise JournalError("export must end where its last entry leads, got other sums")
     replay.check_balance(balance)
     return balance
