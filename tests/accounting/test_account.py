@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import pathlib
 
 import pytest
 
@@ -296,19 +295,6 @@ class TestReleases:
         assert account.quanta is None
         back = account.released(UNPRICED, 1)
         assert back.epsilon < account.epsilon
-
-
-def test_states_of_the_first_release_open_and_go_on():
-    path = pathlib.Path(__file__).parent / "data" / "first_states.json"
-    saved = json.loads(path.read_text())
-    assert set(saved) == {"filter", "odometer", "menu filter", "ladder"}
-    for name, entry in saved.items():
-        kind = dm.Filter if "filter" in name else dm.Odometer
-        gate = kind.from_state(entry["state"])
-        assert gate.epsilon == pytest.approx(entry["epsilon"], rel=1e-12)
-        assert gate.state() == entry["state"]
-        gate.spend(NOMINAL)
-        assert gate.epsilon > entry["epsilon"]
 
 
 def test_runs_that_were_paid_for_outlive_the_menu_and_every_spend_after_it():

@@ -351,6 +351,7 @@ class TestBadStates:
     @pytest.mark.parametrize(
         "edit",
         [
+            {"version": 0},
             {"version": 2},
             {"version": True},
             {"kind": "ledger"},
@@ -414,6 +415,17 @@ class TestBadStates:
             if key not in ("kind", "version", "checksum")
         }
         with pytest.raises(dm.StateError, match="state"):
+            type(gate).from_state(seal(gate.state()["kind"], fields))
+
+    def test_a_state_without_the_mark_that_tells_gates_apart_is_refused(self, gate):
+        from dosimeter.accounting.state import seal
+
+        fields = {
+            key: value
+            for key, value in gate.state().items()
+            if key not in ("kind", "version", "checksum", "mark")
+        }
+        with pytest.raises(dm.StateError, match=r"\['mark'\] amiss"):
             type(gate).from_state(seal(gate.state()["kind"], fields))
 
     def test_a_filter_past_its_limit_is_refused(self):

@@ -174,8 +174,7 @@ class Meter:
             del fields[name]
         restored = cls.__new__(cls)
         Meter.__init__(restored, Account.from_plain(fields))
-        if "mark" in fields:  # states of the first releases have none
-            restored._mark = (str(fields["mark"]), restored._account)
+        restored._mark = (str(fields["mark"]), restored._account)
         return restored
 
     @property

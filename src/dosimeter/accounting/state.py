@@ -38,7 +38,7 @@ def unseal(kind: str, state: Mapping[str, Any], names: frozenset[str]) -> Mappin
         value = state.get(name)
         if isinstance(value, bool) or value != wanted:
             raise StateError(f"state {name} must be {wanted!r}, got {value!r}")
-    odd = (set(state) ^ (names | {"kind", "version", "checksum"})) - {"mark"}
+    odd = set(state) ^ (names | {"kind", "version", "checksum"})
     if odd:
         raise StateError(
             f"state must hold exactly what state() wrote, got {sorted(map(str, odd))} amiss"

@@ -212,7 +212,7 @@ class Terms:
         Raises:
             KeyError, TypeError, ValueError: They are not such terms.
         """
-        values = {"cut": 0.0, **plain}  # there was none at first
+        values = {"cut": 0.0, **plain}  # `plain` leaves it out where nothing is cut
         make: Any = {"filter": cls.of_filter, "odometer": cls.of_odometer}[values.pop("kind")]
         if "neighbours" in values:
             values["neighbours"] = Neighbours.named(values["neighbours"])

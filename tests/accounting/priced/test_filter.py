@@ -332,8 +332,9 @@ class TestStates:
             dm.Filter.from_state(seal("filter", fields))
 
     def test_prices_of_another_version_are_refused(self, gate):
-        old = {**gate.state(), "menu_format": 2}
-        for state in (old, {k: v for k, v in old.items() if k != "menu_format"}):
+        now = gate.state()
+        others = [{**now, "menu_format": found} for found in (0, 2, 99, "1", True, None)]
+        for state in (*others, {k: v for k, v in now.items() if k != "menu_format"}):
             with pytest.raises(dm.StateError, match="Make a new gate and spend what was spent"):
                 dm.Filter.from_state(state)
 

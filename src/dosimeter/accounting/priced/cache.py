@@ -23,10 +23,10 @@ from dosimeter.files import replaced
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import to_plain
 
-FORMAT = 3
+FORMAT = 1
 """Raise it when prices that were kept, here or in a saved state, must no longer be believed."""
 
-_RULES = 4
+_RULES = 1
 """Raise it when rates, tables or lattices change what they give for the same parameters."""
 
 

@@ -229,7 +229,7 @@ def read_menu(plain: Mapping[str, Any]) -> Menu | Ladder:
     """What `plain_menu` wrote; ValueError, TypeError or KeyError if it did not.
 
     Raises:
-        StateError: The prices are of other rules; those of formats before 3 could be far too low.
+        StateError: The prices are of other rules.
     """
     require_format(plain)
     items = [read_item(item) for item in plain["menu"]["items"]]
@@ -251,13 +251,9 @@ def listed(menu: Sequence[Cost]) -> tuple[Cost, ...]:
 
 
 def require_format(plain: Mapping[str, Any]) -> None:
-    """Refuses a menu that was priced by rules that are no longer those here.
-
-    Raises:
-        StateError: It was; the prices of formats before 3 could be far too low.
-    """
+    """Raise StateError for a menu that other rules of pricing made."""
     found = plain.get("menu_format")
-    if found != FORMAT:
+    if isinstance(found, bool) or found != FORMAT:
         raise StateError(
             f"state menu_format must be {FORMAT}, got {found!r}: its prices are of another version "
             "and may be too low. Make a new gate and spend what was spent before anything else."
