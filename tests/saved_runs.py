@@ -34,6 +34,9 @@ def epoch(number: int, **changed: Any) -> dict[str, Any]:
         "loss": round(2 / number, 4),
         "signal": reading if number % 2 == 0 else None,
         "seconds": 0.1,
+        "learning_rate": None,
+        "evidence": [],
+        "spent_share": None,
         **changed,
     }
 
@@ -47,6 +50,7 @@ def history(epochs: int = 12, guarantee: str = FILTER, **changed: Any) -> dict[s
         "ended": "the gate refused the next step",
         "guarantee": guarantee,
         "promise": _PROMISES.get(guarantee),
+        "began": None,
     }
 
 

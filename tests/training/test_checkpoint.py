@@ -125,7 +125,8 @@ def test_a_gate_too_small_refuses_and_the_model_stays(build, train, snapshot):
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 1},
+        {"version": 0},
+        {"version": 2},
         {"records": 7},
         {"extra": 1},
         {"spends": {"run": "x", "costs": [[{"kind": "Gift", "value": 1}, 1]]}},

@@ -99,18 +99,32 @@ def test_so_is_the_noise_that_was_chosen_for_some_epochs(begin):
     assert longer.epsilon <= 8
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on(begin, path):
+@pytest.mark.parametrize("name", ["told", "engine", "policies", "history", "ruled"])
+def test_a_checkpoint_that_lacks_a_part_is_refused(begin, path, name):
     begin()
     state = torch.load(path, weights_only=True)
-    del state["told"]
+    del state[name]
     torch.save(state, path)
-    assert len(begin(epochs=3)) == 3
+    with pytest.raises(dm.StateError, match="checkpoint must be a file as training wrote it"):
+        begin(epochs=3)
+
+
+@pytest.mark.parametrize("name", ["average", "following"])
+def test_so_is_one_without_what_followed_the_steps_before_anything_is_charged(begin, path, name):
+    begin()
+    state = torch.load(path, weights_only=True)
+    del state[name]
+    torch.save(state, path)
+    gate = dm.Filter(8, 1e-6)
+    with pytest.raises(dm.StateError, match="checkpoint must be of a run like this one"):
+        begin(gate=gate, epsilon=None, delta=None)
+    assert gate.epsilon == 0
 
 
 def test_one_that_has_spent_more_than_there_is_says_where_it_came_from(begin, path):
     begin()
     state = torch.load(path, weights_only=True)
-    del state["told"]
+    state["told"] = {}
     torch.save(state, path)
     with pytest.raises(dm.BudgetExceeded) as refused:
         begin(epsilon=1.0)
@@ -172,7 +186,7 @@ def test_and_one_of_other_data(begin, points):
 def test_policies_are_counted_before_anything_is_charged(begin, path):
     begin(policy=AdaptNoise(), signal=CorrectCount())
     state = torch.load(path, weights_only=True)
-    del state["told"]
+    state["told"] = {}
     torch.save(state, path)
     gate = dm.Filter(8, 1e-6)
     with pytest.raises(dm.StateError, match="a run with 0 policies, got one with 1"):

@@ -180,15 +180,15 @@ class History:
             fields = dict(state)
             if (version := fields.pop("version")) != _VERSION:
                 raise ValueError(f"version {version!r}, not {_VERSION}")
-            epochs = [_epoch(values) for values in fields.pop("epochs")]
-            promise = fields.pop("promise", None)
-            began = fields.pop("began", None)  # a history of an earlier release has none
+            _require_fields(cls, fields)
+            promise, began = fields["promise"], fields["began"]
             return cls(
-                records=_whole(fields.pop("records")),
-                epochs=epochs,
+                records=_whole(fields["records"]),
+                epochs=[_epoch(values) for values in fields["epochs"]],
+                ended=str(fields["ended"]),
+                guarantee=str(fields["guarantee"]),
                 promise=None if promise is None else Guarantee.from_plain(promise),
                 began=None if began is None else _numbers(began),
-                **{name: str(value) for name, value in fields.items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise StateError(f"state must be that of a history: {error}") from error
@@ -223,12 +223,11 @@ class History:
             rule: A fresh one, made as it was for the run.
 
         Raises:
-            ValueError: The run had no rule for its rate, or an earlier release wrote its history.
+            ValueError: The run had no rule for its rate.
         """
         if self.began is None:
             raise ValueError(
-                "history must be of a run with a rule for its learning rate, got one that does not "
-                "say how that began"
+                "history must be of a run with a rule for its learning rate, got one without"
             )
         rule.begin(**self.began)  # type: ignore[arg-type]
         found = []
@@ -257,8 +256,15 @@ def _repeat(
     return again.noise_multiplier, again.batch_size, again.stopped
 
 
+def _require_fields(kind: type[History | Epoch], values: Mapping[str, Any]) -> None:
+    odd = {field.name for field in dataclasses.fields(kind)} ^ set(values)
+    if odd:
+        raise ValueError(f"{', '.join(sorted(map(str, odd)))} missing or unknown")
+
+
 def _epoch(values: Mapping[str, Any]) -> Epoch:
     fields = dict(values)
+    _require_fields(Epoch, fields)
     signal, accuracy = fields.pop("signal"), fields["accuracy"]
     known = accuracy is not None and not math.isnan(accuracy)
     fields |= {name: _whole(fields[name]) for name in ("epoch", "steps", "batch_size")}
@@ -266,8 +272,8 @@ def _epoch(values: Mapping[str, Any]) -> Epoch:
         "epsilon": charged(fields["epsilon"]),
         "noise_multiplier": float(fields["noise_multiplier"]),
         "accuracy": float(accuracy) if known else None,
-        "evidence": tuple(map(float, fields.get("evidence", ()))),
-        "spent_share": _share(fields.get("spent_share")),
+        "evidence": tuple(map(float, fields["evidence"])),
+        "spent_share": _share(fields["spent_share"]),
     }
     return Epoch(signal=None if signal is None else _reading(signal), **fields)
 

@@ -141,7 +141,7 @@ def _about(file: pathlib.Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(
             f"{file} must say which classes and columns the run had, got none ({error}); it was "
-            "written by an earlier release, or edited: train again"
+            "edited: train again"
         ) from error
     if not all(isinstance(size, int) and size > 0 for size in found["input"]):
         raise StateError(f"{file} must give the shape of an input, got {found['input']!r}")

@@ -14,7 +14,7 @@ from dosimeter.errors import StateError
 from dosimeter.rdp import Cost
 from dosimeter.rdp.plain import from_plain, to_plain
 
-VERSION = 2
+VERSION = 1
 
 _FIELDS = frozenset(
     [

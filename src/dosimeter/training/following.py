@@ -109,7 +109,7 @@ class Following:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `state` gave."""
         self._mean, self._signal, self._seen = state["mean"], state["signal"], state["seen"]
-        self._peak, self._evidence = state.get("peak", 0.0), []  # an earlier release kept none
+        self._peak, self._evidence = state["peak"], []
         if self.rate is not None and state["rate"] is not None:
             self.rate.restore(state["rate"])
             self._set_or_end()

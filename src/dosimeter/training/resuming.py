@@ -24,7 +24,7 @@ from dosimeter.rounding import exact
 Told = dict[str, Any]
 """Arguments by name, as plain values."""
 
-_HELD = ("engine", "policies", "history", "ruled")
+_HELD = ("told", "engine", "policies", "history", "ruled")
 
 
 def loaded(path: pathlib.Path) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def loaded(path: pathlib.Path) -> dict[str, Any]:
         missing = [name for name in _HELD if name not in state]
         if missing:
             raise ValueError(f"no {missing[0]}")
-        return {**state, "told": dict(state.get("told", {}))}  # an earlier release kept none
+        return {**state, "told": dict(state["told"])}
     except Exception as error:  # bytes that are no checkpoint can raise anything
         raise StateError(
             f"checkpoint must be a file as training wrote it, got {path}, which is not "
@@ -48,7 +48,7 @@ def loaded(path: pathlib.Path) -> dict[str, Any]:
 
 
 def told_in(path: pathlib.Path | None) -> Told:
-    """What the run in a checkpoint was told; nothing where there is none, or an old one.
+    """Return what the run in a checkpoint was told; nothing where there is no checkpoint.
 
     Raises:
         FileNotFoundError: There is no folder to write it to; it is found before anything is spent.
@@ -87,7 +87,7 @@ def begun(
 def require_same(path: pathlib.Path | None, old: Told, now: Told) -> None:
     """Raises for the first argument that a checkpoint was written with another value of.
 
-    What only one of them names, as those of another release may, is not compared.
+    What only one of them names is not compared.
     """
     for name, value in now.items():
         if name in old and old[name] != value:

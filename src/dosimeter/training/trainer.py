@@ -199,8 +199,7 @@ class Trainer:
             self.engine.require_loadable(state["engine"])
             self._steering.require_restorable(state)
             for name, each in self._followers.items():
-                if name in state:  # a checkpoint of an earlier release has none
-                    each.restore(state[name])
+                each.restore(state[name])
         require_same(path, state["told"], self._told)
         with blaming(path):
             self.engine.load_state_dict(state["engine"], spends_kept=spends_kept)

@@ -153,7 +153,7 @@ def test_what_is_no_run_or_no_data_is_named(trained):
         dm.load_run("run")
 
 
-def test_a_run_of_an_earlier_release_says_so(trained):
+def test_a_run_json_that_says_too_little_is_refused(trained):
     pathlib.Path("run/run.json").write_text('{"finished": true}')
     with pytest.raises(StateError, match="train again"):
         dm.load_run("run")
