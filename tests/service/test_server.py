@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 import uvicorn
 
-from dosimeter.service import logs
+from dosimeter.ledger import SchemaTooNew
+from dosimeter.service import Office, logs
 from dosimeter.service.server import Listening, serve
+from ledger import raw
 
 
 def test_no_request_waits_while_all_that_is_loaded_is_searched_for_garbage(url, monkeypatch):
@@ -22,3 +25,11 @@ def test_no_request_waits_while_all_that_is_loaded_is_searched_for_garbage(url, 
     finally:
         gc.unfreeze()
     assert left[0] < loaded / 10
+
+
+@pytest.mark.parametrize("version", [0, 2, 99])
+def test_tables_of_an_unknown_version_are_refused(url, version):
+    Office(url).close()
+    raw.query(url, "UPDATE dosimeter_office SET version = :version", version=version)
+    with pytest.raises(SchemaTooNew, match=f"must be of version 1 for this release, got {version}"):
+        Office(url)

@@ -159,10 +159,11 @@ class Cabinet:
             found = connection.execute(select(version.c.version)).scalars().all()
             if not found:
                 connection.execute(insert(version).values(version=VERSION))
-            elif max(found) > VERSION:
+            elif list(found) != [VERSION]:
                 raise SchemaTooNew(
                     f"tables of the service must be of version {VERSION} for this release, got "
-                    f"{max(found)}; upgrade dosimeter"
+                    f"{', '.join(map(str, sorted(found)))}; open them with the release that made "
+                    "them"
                 )
 
 
