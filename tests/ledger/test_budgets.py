@@ -241,10 +241,10 @@ def test_what_is_there_on_the_same_terms_is_used_as_it_stands(
     assert "b/4" not in ledger  # all of them or none
 
 
-def test_so_is_one_whose_menu_an_earlier_version_priced(
+def test_so_is_one_whose_menu_was_priced_otherwise(
     open_ledger: Callable[..., Ledger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had nine tenths of delta then, whatever epsilon."""
+    """As another release may: here the menu has nine tenths of delta, whatever epsilon."""
     ledger, costs = open_ledger(), [dm.Gaussian(1000.0)]
     with monkeypatch.context() as patch:
         patch.setattr(share, "menu_part", lambda epsilon, delta: 0.9 * (1 - 1e-15) * delta)
