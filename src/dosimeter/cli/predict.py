@@ -39,7 +39,7 @@ def predict(
       dosimeter predict run patients.csv --out predictions.csv
       dosimeter predict run patients.csv --jsonl
     """
-    from dosimeter.data.unlabelled import read_inputs
+    from dosimeter.data import read_inputs
     from dosimeter.runs.trained import load_run
 
     trained = load_run(run)

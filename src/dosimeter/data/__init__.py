@@ -2,7 +2,7 @@
 """Labelled tables and arrays, read from files as plain arrays."""
 
 from dosimeter.data.labelled import Labelled, Split
-from dosimeter.data.tables import read_columns, read_csv, read_digits, read_npz
+from dosimeter.data.tables import read_columns, read_csv, read_digits, read_inputs, read_npz
 
 __all__ = [
     "Labelled",
@@ -10,5 +10,6 @@ __all__ = [
     "read_columns",
     "read_csv",
     "read_digits",
+    "read_inputs",
     "read_npz",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables: an .npz of arrays, a CSV with a column of labels, and scikit-learn's digits.
+"""Tables with labels and without: an .npz of arrays, a CSV, and scikit-learn's digits.
 
 What the classes are must be said by the caller and is never gathered from the records: a
 class that only one record has would otherwise show in the shape of the model.
@@ -15,6 +15,7 @@ import pathlib
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import numpy as np
@@ -62,7 +63,7 @@ def read_npz(path: str | os.PathLike[str], classes: Classes) -> Split:
         ValueError: It holds something else.
     """
     names = class_names(classes)
-    arrays = zipped_arrays(path)
+    arrays = _arrays(path)
     if {"x", "y"} <= set(arrays):
         return Split(_part(arrays, "x", "y", len(names)), None, names)
     if {"x_train", "y_train"} <= set(arrays):
@@ -76,7 +77,7 @@ def read_npz(path: str | os.PathLike[str], classes: Classes) -> Split:
     )
 
 
-def zipped_arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+def _arrays(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
     """The arrays in a file that `numpy.savez` wrote, by name.
 
     Raises:
@@ -108,7 +109,7 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
     inputs: list[list[float]] = []
     labels: list[int] = []
     with pathlib.Path(path).open(encoding="utf-8-sig", newline="") as file:
-        rows = csv_rows(file)
+        rows = _rows(file)
         header = _header(rows, label)
         place = header.index(label)
         columns = header[:place] + header[place + 1 :]
@@ -118,7 +119,7 @@ def read_csv(path: str | os.PathLike[str], label: str, classes: Classes) -> Spli
             if len(row) != len(header):
                 raise ValueError(f"line {line} must have {len(header)} values, got {len(row)}")
             labels.append(_label(row.pop(place).strip(), numbers, line, label))
-            inputs.append([number(v, line, c) for v, c in zip(row, columns, strict=True)])
+            inputs.append([_number(v, line, c) for v, c in zip(row, columns, strict=True)])
     x = np.array(inputs, dtype=np.float64)
     records = Labelled(x, np.array(labels, dtype=np.int64))
     return Split(records, None, tuple(numbers), tuple(columns))
@@ -131,7 +132,7 @@ def read_columns(path: str | os.PathLike[str], label: str) -> tuple[str, ...]:
         ValueError: There is no such column, or two have one name.
     """
     with pathlib.Path(path).open(encoding="utf-8-sig", newline="") as file:
-        return tuple(name for name in _header(csv_rows(file), label) if name != label)
+        return tuple(name for name in _header(_rows(file), label) if name != label)
 
 
 def read_digits() -> Split:
@@ -143,7 +144,46 @@ def read_digits() -> Split:
     return Split(Labelled(x, np.asarray(bunch.target, dtype=np.int64)), None, class_names(10))
 
 
-def csv_rows(file: TextIO) -> Iterator[tuple[int, list[str]]]:
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs without labels.
+
+    Attributes:
+        x: One input a row.
+        ignored: Columns of a table that were not asked for.
+    """
+
+    x: npt.NDArray[Any]
+    ignored: tuple[str, ...] = ()
+
+
+def read_inputs(path: str | os.PathLike[str], columns: Sequence[str] = ()) -> Inputs:
+    """Read a CSV, or an .npz with an array `x`.
+
+    Args:
+        path: What to read.
+        columns: The columns of a CSV to take, by name and in this order; all without names.
+
+    Raises:
+        FileNotFoundError: There is nothing there.
+        ValueError: It does not fit.
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"data must be a file, got nothing at {str(path)!r}")
+    if path.suffix.lower() == ".csv":
+        return _unlabelled(path, columns)
+    if path.suffix.lower() == ".npz":
+        arrays = _arrays(path)
+        if "x" not in arrays:
+            raise ValueError(
+                f"data must hold an array x, got {', '.join(sorted(arrays)) or 'none'}"
+            )
+        return Inputs(arrays["x"])
+    raise ValueError(f"data must be a .csv or an .npz, got {str(path)!r}, which is neither")
+
+
+def _rows(file: TextIO) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file, each with the number of its last line."""
     rows = csv.reader(file)
     try:
@@ -169,6 +209,45 @@ def _header(rows: Iterator[tuple[int, list[str]]], label: str) -> list[str]:
     return header
 
 
+def _unlabelled(path: pathlib.Path, columns: Sequence[str]) -> Inputs:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = _rows(file)
+        _, header = next(lines, (0, []))
+        wanted = list(columns) or header
+        _require_all(wanted, header)
+        places = [header.index(name) for name in wanted]
+        found = []
+        for line, row in lines:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise ValueError(f"line {line} must have {len(header)} values, got {len(row)}")
+            found.append([_number(row[at], line, header[at]) for at in places])
+    if not found:
+        raise ValueError("data must have at least one record, got none")
+    ignored = tuple(name for name in header if name not in wanted)
+    return Inputs(np.array(found, dtype=np.float64), ignored)
+
+
+def _require_all(wanted: Sequence[str], header: list[str]) -> None:
+    """Raises unless each of the columns is there once."""
+    twice = [name for name in wanted if header.count(name) > 1]
+    if twice:
+        raise ValueError(f"data must have one column {twice[0]!r}, got several of that name")
+    missing = [name for name in wanted if name not in header]
+    if len(missing) == 1:
+        raise ValueError(
+            f"data must have one column {missing[0]!r}, as in training, got {first(header)}"
+            f"{hint(missing[0], header)}"
+        )
+    if missing:
+        which = "none" if len(missing) == len(wanted) else f"{len(wanted) - len(missing)}"
+        raise ValueError(
+            f"data must have the {len(wanted)} columns of training, got {which} of them: "
+            f"{first([repr(name) for name in missing], 3)} are missing; it has {first(header)}"
+        )
+
+
 def _label(text: str, numbers: Mapping[str, int], line: int, column: str) -> int:
     if text not in numbers:
         raise ValueError(
@@ -178,7 +257,7 @@ def _label(text: str, numbers: Mapping[str, int], line: int, column: str) -> int
     return numbers[text]
 
 
-def number(text: str, line: int, column: str) -> float:
+def _number(text: str, line: int, column: str) -> float:
     """The finite number that a cell holds."""
     try:
         number = float(text)
