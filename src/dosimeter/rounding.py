@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Privacy figures for people: what is spent rounds up, what is left down, what was set not at all.
 
-Needs nothing but the standard library, so that every part may say its figures the same way.
+`number` alone rounds to the nearest, and is for what is no privacy figure. Needs nothing but the
+standard library, so that every part may say its figures the same way.
 """
 
 from __future__ import annotations
@@ -96,3 +97,16 @@ def _short(value: float, rounding: str, *, padded: bool) -> str:
     if value < 1e-4:
         return f"{float(short):g}"
     return f"{short:,f}" if padded else f"{short:,f}".rstrip("0").rstrip(".")
+
+
+def number(value: float) -> str:
+    """Return a number that is no privacy figure, to at most four decimals, thousands apart.
+
+    An exponent is used only where it is needed.
+    """
+    if math.isinf(value):
+        return "∞"
+    if value and not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.3g}"
+    text = f"{value:,.4f}" if abs(value) < 100 else f"{value:,.1f}"
+    return text.rstrip("0").rstrip(".")

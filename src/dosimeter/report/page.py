@@ -10,12 +10,11 @@ from importlib import resources
 from pathlib import Path
 
 from dosimeter.decisions import Epoch, History, Reading
-from dosimeter.report.figures import number
 from dosimeter.report.panels import panels, unchanged
 from dosimeter.report.runs import Run, read_run, run_of
 from dosimeter.report.svg import STYLES, swatch
 from dosimeter.report.words import promised
-from dosimeter.rounding import at_most, exact, share_words, shortened
+from dosimeter.rounding import at_most, exact, number, share_words, shortened
 
 _NONE = "&ndash;"
 _SEEDED = (

@@ -8,11 +8,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from dosimeter.decisions import Epoch, Reading
-from dosimeter.report.figures import number
 from dosimeter.report.runs import Run
 from dosimeter.report.svg import Axes, Guide, Point, Trace, coinciding, draw, swatch
 from dosimeter.report.words import STILL
-from dosimeter.rounding import at_most, exact
+from dosimeter.rounding import at_most, exact, number
 
 Value = Callable[[Epoch], float | None]
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dosimeter.report.figures import number
+from dosimeter.rounding import number
 
 WIDTH, HEIGHT = 400.0, 236.0
 STYLES = 6
