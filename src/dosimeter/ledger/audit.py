@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.sums import Sums, read_all
 from dosimeter.errors import BudgetExceeded
-from dosimeter.ledger.accounts import read_position, terms_of, write_position
+from dosimeter.ledger import book, journal
+from dosimeter.ledger.accounts import read_position, stored_terms, terms_of, write_position
 from dosimeter.ledger.book import ENDING, Balance
+from dosimeter.ledger.desk import Desk
 from dosimeter.ledger.errors import JournalError
 from dosimeter.ledger.journal import Line
-from dosimeter.ledger.receipts import Verification
+from dosimeter.ledger.receipts import Receipt, Verification
 from dosimeter.ledger.records import START, Entry, Kind, canonical, digest
+from dosimeter.ledger.stores import Transaction
 
 _TOLERANCE = 1e-6
 _EPSILON = 1e-7
@@ -31,6 +34,7 @@ _EPSILON = 1e-7
 
 
 _AT_ONCE = 200
+_TOLD_EVERY = 1000
 # Looked up once: an enum takes its time to name a member.
 _CHARGED = (Kind.SPEND, Kind.RESERVE)
 _SETTLING = (Kind.COMMIT, Kind.RELEASE)
@@ -289,3 +293,72 @@ def replayed(replay: Replay, lines: Iterable[Line]) -> Verification:
     except JournalError as error:
         return replay.result(str(error), replay.entries)
     return replay.result()
+
+
+def verify(
+    desk: Desk,
+    name: str,
+    *,
+    receipt: Receipt | None = None,
+    head: str | None = None,
+    since: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> Verification:
+    """Replay a stored journal and compare its end with the balance."""
+    with desk.store.reading() as transaction:
+        found = book.find(transaction, name)
+        balance = found.balance
+        replay = _begun(transaction, name, since)
+        if replay.entries and not _holds(transaction, balance, replay.entries - 1, replay.head):
+            return replay.result("it is not the one that was verified before", replay.entries - 1)
+        seen = {replay.head} if replay.entries else set()
+        lines = _told(
+            journal.lines(transaction, balance, replay.entries), balance.sequence, progress
+        )
+        result = replayed(replay, _watched(lines, head, seen))
+        if not result.ok:
+            return result
+        if balance.sequence >= replay.entries:
+            return replay.result("it is missing", replay.entries)
+        try:
+            replay.check_balance(found.checked())
+            book.parameters(transaction, balance.parameters)
+        except JournalError as error:
+            return replay.result(str(error))
+        if receipt is not None and not _holds(transaction, balance, receipt.sequence, receipt.hash):
+            return replay.result("it is not the one that the receipt is for", receipt.sequence)
+        if head is not None and head not in seen:
+            since_then = " since the last verification" if since else ""
+            return replay.result(f"no entry{since_then} has the hash {head}", replay.entries)
+    return result
+
+
+def _begun(transaction: Transaction, name: str, since: str) -> Replay:
+    if not since:
+        return Replay(name)
+
+    def terms(key: str) -> Terms:
+        return stored_terms(book.parameters(transaction, key))
+
+    return Replay.resumed(name, since, terms)
+
+
+def _told(
+    lines: Iterator[Line], last: int, progress: Callable[[int, int], None] | None
+) -> Iterator[Line]:
+    for line in lines:
+        if progress is not None and line.sequence % _TOLD_EVERY == 0:
+            progress(line.sequence, last + 1)
+        yield line
+
+
+def _watched(lines: Iterator[Line], wanted: str | None, seen: set[str]) -> Iterator[Line]:
+    for line in lines:
+        if line.hash == wanted:
+            seen.add(line.hash)
+        yield line
+
+
+def _holds(transaction: Transaction, balance: Balance, sequence: int, hash: str) -> bool:
+    line = journal.by_sequence(transaction, balance, sequence)
+    return line is not None and line.hash == hash

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from dosimeter.accounting import Account, Terms
 from dosimeter.accounting.priced.items import Ladder, Menu
-from dosimeter.ledger import blocks, book, streams, transfer
+from dosimeter.ledger import audit, blocks, book, streams, transfer
 from dosimeter.ledger.blocks import Blocks
 from dosimeter.ledger.book import Clock
 from dosimeter.ledger.budget import Budget, Statement, statements
@@ -29,7 +29,6 @@ from dosimeter.ledger.rules import Every, Rule
 from dosimeter.ledger.stores import Transaction, open_store
 from dosimeter.ledger.stores.base import UniqueViolation
 from dosimeter.ledger.streams import Stream
-from dosimeter.ledger.verify import verify as audited
 from dosimeter.neighbours import Neighbours
 from dosimeter.rdp import Cost
 
@@ -331,7 +330,7 @@ class Ledger:
         """
         if anchors is not None:
             anchors.require_of(self.identity)
-        found = audited(
+        found = audit.verify(
             self._desk, name, receipt=receipt, head=head, since=since, progress=progress
         )
         return found if anchors is None else anchors.compared(found, self[name].holds)
