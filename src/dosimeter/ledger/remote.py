@@ -23,9 +23,9 @@ from dosimeter.ledger.errors import BudgetNotFound, LedgerError, suggesting
 from dosimeter.ledger.ledger import Ledger
 from dosimeter.ledger.receipts import Receipt, Verification
 from dosimeter.ledger.records import Entry
-from dosimeter.ledger.remote_streams import RemoteStream
 from dosimeter.ledger.request import Request, identifier
 from dosimeter.ledger.reservation import Reservation
+from dosimeter.ledger.rules import Every, Rule
 from dosimeter.ledger.streams import Stream
 from dosimeter.ledger.wire import entry_from, receipt_from, to_wire, value_from
 from dosimeter.neighbours import Neighbours
@@ -200,6 +200,33 @@ class RemoteLedger(Ledger):
         named = [identifier("name", name) for name in names]
         self._courier.tell("/v1/budgets", {"names": named, **to_wire(limits), **given})
         return [RemoteBudget(self, name) for name in named]
+
+
+class RemoteStream(Stream):
+    """Blocks of one data set behind a service."""
+
+    def __init__(self, ledger: RemoteLedger, courier: Courier, name: str, plain: Any) -> None:
+        since = None if plain["since"] is None else date.fromisoformat(plain["since"])
+        super().__init__(ledger, name, Rule(Every.named(plain["every"]), since))
+        self._courier = courier
+
+    def blocks(self, last: int | None = None) -> list[str]:
+        """The names of its blocks, the oldest first; those up to now are made if need be."""
+        return self._named("/v1/stream/blocks", last=last)
+
+    def add(self, label: str) -> Budget:
+        """The block of a shard, made if it is not there; needs the role owner."""
+        self._named("/v1/stream/add", label=label)
+        return self._ledger[f"{self._name}/{label}"]
+
+    def offered(self, cost: Cost, count: int = 1, *, last: int | None = None) -> list[str]:
+        """Those blocks that would accept a spend now; blocks that are used up drop out."""
+        asked = {"cost": to_wire(cost), "count": count, "last": last}
+        return self._named("/v1/stream/offered", **asked)
+
+    def _named(self, path: str, **values: Any) -> list[str]:
+        body = {"name": self._name, **values}
+        return list(self._courier.tell(path, body, again=True)["blocks"])
 
 
 class RemoteBudget(Budget):
