@@ -38,8 +38,8 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from benchmarks.measure import Result, Table
+from dosimeter.runs.networks import linear, small_cnn
 from dosimeter.training import PrivateEngine
-from dosimeter.training.networks import linear, small_cnn
 from experiments.resnet9 import Resnet9
 
 THREADS = (1, 2)

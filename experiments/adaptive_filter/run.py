@@ -21,7 +21,7 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.data import Labelled
-from dosimeter.training.networks import linear
+from dosimeter.runs.networks import linear
 from experiments import cifar, seeds
 from experiments.adaptive_filter import features
 from experiments.adaptive_filter.train import new_filter, step_cost, train

@@ -23,8 +23,8 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.data import Labelled
+from dosimeter.runs.networks import linear
 from dosimeter.training import CorrectCount, LowerNoise, fit
-from dosimeter.training.networks import linear
 from experiments import cifar, seeds
 from experiments.fine_tuning import costs, features, resnet18
 from experiments.record import PACKAGES, save

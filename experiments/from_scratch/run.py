@@ -21,8 +21,8 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.accounting.calibrate import calibrated
+from dosimeter.runs.networks import linear
 from dosimeter.training import fit
-from dosimeter.training.networks import linear
 from experiments import cifar, seeds
 from experiments.from_scratch import features
 from experiments.record import PACKAGES, save

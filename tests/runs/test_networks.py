@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+from opacus.validators import ModuleValidator
 from torch.utils.data import TensorDataset
 
 from dosimeter.runs.config import ModelTable
 from dosimeter.runs.datasets import Records
-from dosimeter.runs.networks import build
+from dosimeter.runs.networks import build, linear, mlp, small_cnn
 
 MODULE = """
 from torch import nn
@@ -152,3 +153,20 @@ def test_random_features_are_the_same_in_every_process_and_approximate_a_kernel(
 def test_a_model_that_does_not_suit_is_refused(model, shape, said):
     with pytest.raises(ValueError, match=said):
         build(ModelTable(**model), records(shape))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        linear(3 * 32 * 32, 10),
+        mlp(3 * 32 * 32, 10),
+        small_cnn(3, 10),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_scores_do_not_depend_on_the_other_records(model):
+    x = torch.randn(5, 3, 32, 32)
+    scores = model(x)
+    assert scores.shape == (5, 10)
+    torch.testing.assert_close(model(x[2:3]), scores[2:3], atol=1e-5, rtol=1e-4)
+    assert ModuleValidator.is_valid(model)

@@ -21,7 +21,6 @@ from torch.utils.data import TensorDataset
 
 from dosimeter.runs.config import ModelTable
 from dosimeter.runs.datasets import Records
-from dosimeter.training.networks import linear, mlp, small_cnn
 
 _CHUNK = 256
 _LEAST_SIDE = 8
@@ -92,6 +91,35 @@ def _extractor(name: str, shape: tuple[int, ...]) -> nn.Module:
     if name == "random":
         return RandomFeatures(math.prod(shape))
     return _made("model.extractor", name, shape)
+
+
+def linear(inputs: int, classes: int) -> nn.Module:
+    """Return a linear layer begun at zero, since private training gains nothing from chance."""
+    layer = nn.Linear(inputs, classes)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+def mlp(inputs: int, classes: int, *, hidden: int = 64) -> nn.Module:
+    """Return one hidden layer with bounded activations, as DP-SGD likes them."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, hidden), nn.Tanh(), nn.Linear(hidden, classes)
+    )
+
+
+def small_cnn(channels: int, classes: int) -> nn.Module:
+    """Return two convolutions and a linear layer, for images of any size from 8×8 on."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 3, padding=1),
+        nn.Tanh(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.Tanh(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(32 * 16, classes),
+    )
 
 
 class RandomFeatures(nn.Module):
