@@ -6,8 +6,9 @@ import os
 
 import torch
 
-from dosimeter.training import PrivateEngine, clipping, entropy, release
+from dosimeter.training import PrivateEngine, entropy, release
 from dosimeter.training.grid import Grid
+from dosimeter.training.onepass_clipper import OnePassClipper
 
 NORM = 0.5
 """The clipping norm of an audit."""
@@ -96,32 +97,38 @@ def rate_doubled(patch):
 
 
 def clipping_off_for_one_layer(patch):
-    real = clipping.SampleClipper.sums
+    real = OnePassClipper.sums
 
     def sums(self, size):
-        raw = self.parameters[-1].grad_sample.sum(dim=0)
+        last = self.parameters[-1]
+        raw = unclipped(self, last, torch.ones(size))
         return [*real(self, size)[:-1], raw]
 
-    patch.setattr(clipping.SampleClipper, "sums", sums)
+    patch.setattr(OnePassClipper, "sums", sums)
     return PrivateEngine
 
 
 def one_record_never_clipped(patch):
-    """Up to eight of all: no mean or variance shows it."""
-    real = clipping.SampleClipper.sums
+    """Add the raw gradient of one record when it is one of eight: no mean or variance shows it."""
+    real = OnePassClipper.sums
 
     def sums(self, size):
-        first = self.parameters[0]
-        whole = first.grad_sample.flatten(1)
-        row = int(torch.nonzero(whole.sum(dim=0))[0])
-        extra = torch.zeros_like(first)
-        if row < 8:  # the canaries that come first
-            extra[row] = whole[0, row]
+        first, alone = self.parameters[0], torch.zeros(size)
+        alone[0] = 1.0
+        extra = unclipped(self, first, alone)
         found = real(self, size)
-        return [found[0] + extra, *found[1:]]
+        if int(extra.flatten().nonzero()[0]) < 8:  # the canaries that come first
+            found[0] = found[0] + extra
+        return found
 
-    patch.setattr(clipping.SampleClipper, "sums", sums)
+    patch.setattr(OnePassClipper, "sums", sums)
     return PrivateEngine
+
+
+def unclipped(clipper, parameter, factors):
+    """Sum the gradients of records, each times its factor; the loss is a mean."""
+    entry = clipper._model._book._entries[parameter]
+    return entry.sum(factors * len(factors)).view_as(parameter)
 
 
 def replace_call(patch, other):

@@ -59,8 +59,7 @@ def test_a_healthy_engine_is_not_accused():
 )
 def test_a_broken_engine_is_accused_of_its_defect(name, monkeypatch):
     make, kind = broken.DEFECTS[name]
-    # Clipping is broken where the hooks have it.
-    done = audited(make(monkeypatch), grad_sampling="hooks")
+    done = audited(make(monkeypatch))
     assert not done.passed
     assert kind in names_of_alarms(done), done.verdict
     assert done.verdict.startswith("VIOLATION")
@@ -71,7 +70,7 @@ def test_a_broken_engine_is_accused_of_its_defect(name, monkeypatch):
 @pytest.mark.parametrize("name", ["noise x 0.5", "sample rate doubled", "no clipping of one layer"])
 def test_the_gaussian_reading_passes_the_claim_where_far_too_much_is_told(name, monkeypatch):
     make, _ = broken.DEFECTS[name]
-    done = audited(make(monkeypatch), canaries=10_000, grad_sampling="hooks")
+    done = audited(make(monkeypatch), canaries=10_000)
     assert done.gaussian.certain > done.claimed
     assert any("Nasr" in words for words in done.violations)
 

@@ -8,6 +8,7 @@ from torch.utils.data import TensorDataset
 import dosimeter as dm
 from dosimeter.errors import TicketError
 from dosimeter.training import PrivateEngine, models
+from dosimeter.training.onepass import OnePassModule
 
 
 def images(count=40):
@@ -92,11 +93,18 @@ def test_a_buffer_that_learns_from_raw_data_is_refused(build, train, snapshot, i
 
 
 @pytest.mark.parametrize("write", [lambda p: p.add_(1.0), lambda p: p.data.add_(1.0)])
-def test_a_frozen_weight_that_is_written_to_is_refused(build, train, write):
+@pytest.mark.parametrize(
+    ("tested", "words"), [(True, "must not mix the records"), (False, "raw data")]
+)
+def test_a_frozen_weight_that_is_written_to_is_refused(
+    build, train, monkeypatch, write, tested, words
+):
+    """The self-test sees it first; on a batch without one the comparison of weights does."""
+    monkeypatch.setattr(OnePassModule, "_due", lambda _: tested)
     frozen = nn.Linear(6, 6).requires_grad_(False)
     frozen.register_forward_pre_hook(lambda *_: (write(frozen.weight), None)[1])
-    with pytest.raises(TicketError, match="raw data"):
-        train(build(model=nn.Sequential(frozen, nn.Linear(6, 2)), grad_sampling="hooks"))
+    with pytest.raises(TicketError, match=words):
+        train(build(model=nn.Sequential(frozen, nn.Linear(6, 2))))
 
 
 def test_constant_buffers_and_loaded_weights_are_fine(build, train):
@@ -107,6 +115,19 @@ def test_constant_buffers_and_loaded_weights_are_fine(build, train):
     parts.base.load_state_dict({k: v.clone() for k, v in parts.base.state_dict().items()})
     train(parts)
     assert parts.engine.steps == 10
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_parameters_are_refused(build, classifier, dtype):
+    with pytest.raises(ValueError, match=r"model\.float\(\)"):
+        build(model=classifier().to(dtype))
+
+
+def test_compiled_layers_are_refused(build, classifier):
+    model = classifier()
+    model[0]._compiled_call_impl = model[0]._call_impl  # as compile() leaves it, seconds later
+    with pytest.raises(ValueError, match="must not be compiled, got '0'"):
+        build(model=model)
 
 
 def test_eval_mode_is_refused(build, classifier):

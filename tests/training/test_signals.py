@@ -82,7 +82,7 @@ def test_through_an_engine_it_is_part_of_the_run(build):
     assert parts.model.training
 
 
-@pytest.mark.parametrize("mode", ["hooks", "ghost", "ew"])
+@pytest.mark.parametrize("mode", ["onepass", "hooks", "ghost", "ew"])
 def test_reading_between_steps_disturbs_nothing(build, train, mode):
     parts = build(grad_sampling=mode)
     loss = parts.engine.private_loss(nn.CrossEntropyLoss())

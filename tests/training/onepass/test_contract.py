@@ -83,6 +83,27 @@ def tied_layers():
     return nn.Sequential(first, nn.Tanh(), second)
 
 
+def behind_its_back():
+    """Use the weight of a layer outside of the layer too."""
+    return Lambda(
+        lambda s, x: functional.linear(s.first(x).tanh() @ s.first.weight, s.first.weight),
+        first=nn.Linear(6, 2, bias=False),
+    )
+
+
+def pictures_from_files():
+    """Take channels last, a layout that convolutions keep in memory."""
+
+    def forward(s, x):
+        hidden = s.second(s.first(x.permute(0, 3, 1, 2)).relu())
+        return s.head(hidden.mean((2, 3)))
+
+    return Lambda(
+        forward, first=nn.Conv2d(3, 8, 3, padding=1), second=nn.Conv2d(8, 8, 3, padding=1),
+        head=nn.Linear(8, 2),
+    )  # fmt: skip
+
+
 def class_token():
     def forward(s, x):
         x = torch.cat([s.token.expand(len(x), -1, -1), s.embed(x)], dim=1)
@@ -161,11 +182,23 @@ CASES = {
     "linear, long sequence": (lambda: nn.Linear(4, 3), image(20, 4)),
     "linear, two sequence dimensions": (lambda: nn.Linear(4, 3), image(3, 5, 4)),
     "linear, sequence of one": (lambda: nn.Linear(4, 3), image(1, 4)),
+    "linear layers on a sequence and a vector": (
+        lambda: nn.Sequential(
+            nn.Unflatten(1, (3, 2)), nn.Linear(2, 4), nn.Flatten(), nn.Linear(12, 2)
+        ),
+        image(6),
+    ),
     "linear, thousands of features": (lambda: nn.Linear(3000, 2), image(3000)),
     "conv1d": (lambda: nn.Conv1d(3, 4, 3, padding=1), image(3, 90)),
     "conv1d, few places": (
         lambda: nn.Conv1d(3, 4, 3, stride=2, padding=3, dilation=2), image(3, 9),
     ),
+    **{
+        f"conv1d, {mode}": (
+            lambda mode=mode: nn.Conv1d(1, 2, 3, padding=1, padding_mode=mode), image(1, 6),
+        )
+        for mode in ("circular", "reflect", "replicate")
+    },
     "conv2d": (lambda: nn.Conv2d(3, 4, 3), image(3, 12, 12)),
     "conv2d, few places": (lambda: nn.Conv2d(3, 4, 3), image(3, 6, 6)),
     "conv2d, few places, no side like the other": (
@@ -198,6 +231,7 @@ CASES = {
     "conv2d, channels last": (
         lambda: nn.Conv2d(3, 4, 3), lambda: (torch.randn(RECORDS, 12, 12, 3).permute(0, 3, 1, 2),),
     ),
+    "conv2d, channels last through two layers": (pictures_from_files, image(6, 6, 3)),
     "conv3d": (lambda: nn.Conv3d(2, 3, 2, padding=(1, 0, 1)), image(2, 5, 4, 5)),
     "conv3d, few places": (
         lambda: nn.Conv3d(2, 3, (1, 2, 3), stride=(1, 2, 1), padding=(0, 1, 2), dilation=(1, 1, 2)),
@@ -255,6 +289,7 @@ CASES = {
         lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 5)), image(6),
     ),
     "tied embedding": (tied, words(6)),
+    "a weight used outside of its layer": (behind_its_back, image(6)),
     "tied layers": (tied_layers, image(4)),
     "class token": (class_token, image(3, 3)),
     "positions without records": (positions, words(6)),
