@@ -3,8 +3,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-# Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.
-QUIET := -W "ignore:Full backward hook is firing when gradients are computed:UserWarning"
 export PYTHONHASHSEED := 0
 # Else every command of a test would compile the library again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -56,11 +54,11 @@ bench: $(VENV)/bench.stamp
 
 # What is finished is not run again. DATA, or DOSIMETER_DATA, says where CIFAR-10 is.
 experiments: $(VENV)/experiments.stamp
-	$(BIN)/python $(QUIET) -m experiments.adaptive_filter.run $(if $(DATA),--data $(DATA))
-	$(BIN)/python $(QUIET) -m experiments.fine_tuning.run $(if $(DATA),--data $(DATA))
-	$(BIN)/python $(QUIET) -m experiments.from_scratch.run $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m experiments.adaptive_filter.run $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m experiments.fine_tuning.run $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m experiments.from_scratch.run $(if $(DATA),--data $(DATA))
 	$(PIP) --group no_tuning
-	$(BIN)/python $(QUIET) -m experiments.no_tuning
+	$(BIN)/python -m experiments.no_tuning
 	$(MAKE) figures
 
 figures: $(VENV)/experiments.stamp

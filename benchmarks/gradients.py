@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Per-record gradients: a private step over a plain one, for every mode, in time and memory.
+"""Per-record gradients: a private step over a plain one, ours and Opacus', in time and memory.
 
 All arms train the same network on the same records with Poisson batches, in turns and in one
 process; a time is the best of all steps, per record since batches vary in size. On one thread it is
@@ -32,9 +32,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from opacus import PrivacyEngine
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import dosimeter as dm
 from benchmarks.measure import Result, Table
@@ -43,7 +44,9 @@ from dosimeter.training import PrivateEngine
 from experiments.resnet9 import Resnet9
 
 THREADS = (1, 2)
-MODES = ("onepass", "hooks", "ghost", "ew")
+OPACUS = {"Opacus hooks": "hooks", "Opacus ghost": "ghost", "Opacus ew": "ew"}
+"""Opacus' ways to the gradients of records, which draw their batches as a plain step does."""
+ARMS = ("ours", *OPACUS)
 PROCESSES, TRIAL = 3, 2
 TURN = 0.6
 """Seconds of plain steps after those on trial: every arm takes so many, but at least two."""
@@ -151,30 +154,44 @@ def parts(case: Case) -> tuple[nn.Module, Any, TensorDataset]:
 def plain(case: Case) -> Step:
     """A step without privacy, on a Poisson batch."""
     model, optimizer, data = parts(case)
+    return _on_samples(case, data, model, optimizer, nn.CrossEntropyLoss())
+
+
+def opacus(case: Case, mode: str) -> Step:
+    """A step of Opacus."""
+    model, optimizer, data = parts(case)
+    made, stepper, *rest = PrivacyEngine().make_private(
+        module=model, optimizer=optimizer, data_loader=DataLoader(data, batch_size=case.batch),
+        noise_multiplier=1.0, max_grad_norm=1.0, poisson_sampling=False, grad_sample_mode=mode,
+    )  # fmt: skip
+    return _on_samples(
+        case, data, made, stepper, rest[0] if mode == "ghost" else nn.CrossEntropyLoss()
+    )
+
+
+def _on_samples(
+    case: Case, data: TensorDataset, model: nn.Module, optimizer: Any, loss_fn: Any
+) -> Step:
     x, y = data.tensors
     rate = case.batch / len(y)
 
     def step() -> int:
         chosen = torch.nonzero(torch.rand(len(y)) < rate).flatten()
         optimizer.zero_grad()
-        output = model(x.index_select(0, chosen))
-        functional.cross_entropy(output, y.index_select(0, chosen)).backward()
+        loss_fn(model(x.index_select(0, chosen)), y.index_select(0, chosen)).backward()
         optimizer.step()
         return len(chosen)
 
     return step
 
 
-def private(case: Case, mode: str) -> Step:
+def private(case: Case) -> Step:
     """A private step."""
     model, optimizer, data = parts(case)
     engine = PrivateEngine(dm.Odometer(1e-6))
     made, stepper, loader = engine.make_private(
-        model, optimizer, data, noise_multiplier=1.0, max_grad_norm=1.0, batch_size=case.batch,
-        grad_sampling=mode,
-    )  # fmt: skip
-    ghost = mode == "ghost"
-    loss_fn: Any = engine.private_loss(nn.CrossEntropyLoss()) if ghost else nn.CrossEntropyLoss()
+        model, optimizer, data, noise_multiplier=1.0, max_grad_norm=1.0, batch_size=case.batch
+    )
     batches = iter(loader)
 
     def step() -> int:
@@ -184,37 +201,37 @@ def private(case: Case, mode: str) -> Step:
             batches = iter(loader)
             batch = next(batches)
         stepper.zero_grad()
-        loss_fn(made(batch[0]), batch[1]).backward()
+        functional.cross_entropy(made(batch[0]), batch[1]).backward()
         stepper.step()
         return len(batch[1])
 
     return step
 
 
-def arms(case: Case, modes: Sequence[str]) -> dict[str, Step]:
-    """A plain step and one of every mode that takes the model."""
+def arms(case: Case, names: Sequence[str]) -> dict[str, Step]:
+    """A plain step and one of every arm that takes the model."""
     steps = {"plain": plain(case)}
-    for mode in modes:
+    for name in names:
         try:
-            step = private(case, mode)
+            step = opacus(case, OPACUS[name]) if name in OPACUS else private(case)
             for _ in range(3):
                 step()  # the first batches are tested
         except (ValueError, RuntimeError, NotImplementedError):
             continue
-        steps[mode] = step
+        steps[name] = step
     return steps
 
 
 def ratios(name: str) -> dict[int, dict[str, float]]:
-    """The time of each mode over that of a plain step, for each number of threads."""
+    """The time of each arm over that of a plain step, for each number of threads."""
     best: dict[int, dict[str, float]] = {threads: {} for threads in THREADS}
-    modes: Sequence[str] = MODES
+    names: Sequence[str] = ARMS
     for _ in range(PROCESSES):
-        found = json.loads(_alone(f"report_times({name!r}, {tuple(modes)!r})").stdout)
+        found = json.loads(_alone(f"report_times({name!r}, {tuple(names)!r})").stdout)
         for threads, times in best.items():
             for arm, seconds in found[str(threads)].items():
                 times[arm] = min(times.get(arm, seconds), seconds)
-        modes = [mode for mode in modes if any(_near(times, mode) for times in best.values())]
+        names = [each for each in names if any(_near(times, each) for times in best.values())]
     return {
         threads: {arm: seconds / times["plain"] for arm, seconds in times.items() if arm != "plain"}
         for threads, times in best.items()
@@ -226,9 +243,9 @@ def _near(times: dict[str, float], arm: str) -> bool:
     return times.get(arm, math.inf) < 2 * times["plain"]
 
 
-def report_times(name: str, modes: Sequence[str]) -> None:
+def report_times(name: str, names: Sequence[str]) -> None:
     """Prints the seconds of each arm's best step, for each record, by the number of threads."""
-    steps = arms(CASES[name], modes)
+    steps = arms(CASES[name], names)
     print(json.dumps({threads: _times(steps, threads) for threads in THREADS}))
 
 
@@ -257,19 +274,18 @@ def _alone(call: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def peak(name: str, mode: str) -> float:
+def peak(name: str, make: str) -> float:
     """The peak memory of a few steps in a process of its own, over that before the first."""
-    call = f"report_peak({name!r}, {mode!r})"
+    call = f"report_peak({name!r}, {make})"
     run = _alone(call, OMP_NUM_THREADS="1", MALLOC_MMAP_THRESHOLD_="131072")
     return float(json.loads(run.stdout)) if run.returncode == 0 else float("nan")
 
 
-def report_peak(name: str, mode: str) -> None:
+def report_peak(name: str, make: Callable[[Case], Step]) -> None:
     """Prints how many kilobytes a step takes at most, for each record, over what was there."""
     case = CASES[name]
-    arm = plain(case) if mode == "plain" else private(case, mode)
-    arm()
-    arm = plain(case) if mode == "plain" else private(case, mode)
+    make(case)()
+    arm = make(case)
     gc.collect()
     before, most = _memory("VmRSS"), 0.0
     for _ in range(4):
@@ -289,10 +305,10 @@ def selftest_share(case: Case, steps: int = 1000) -> float:
     """The time of self-tests in a run of so many steps, over that of the run."""
     from dosimeter.training.onepass import module
 
-    first = private(case, "onepass")
+    first = private(case)
     for _ in range(2 * module.FIRST):
         first()  # libraries are loaded by a run of another model
-    step, count = private(case, "onepass"), module.FIRST
+    step, count = private(case), module.FIRST
     start = time.perf_counter()
     for _ in range(count):
         step()
@@ -317,12 +333,12 @@ def run() -> list[Result | Table]:
             warnings.simplefilter("ignore")
             for name, case in CASES.items():
                 for threads, found in ratios(name).items():
-                    shown = [f"{found[m]:.2f}" if m in found else "refused" for m in MODES]
+                    shown = [f"{found[arm]:.2f}" if arm in found else "refused" for arm in ARMS]
                     rows.append((name, str(threads), *shown))
                     label = f"a step over a plain one, {name}, {threads} thread(s)"
-                    results.append(Result.at_most(label, found["onepass"], case.time, "times"))
+                    results.append(Result.at_most(label, found["ours"], case.time, "times"))
                 torch.set_num_threads(1)
-                memory = peak(name, "onepass") / peak(name, "plain")
+                memory = peak(name, "private") / peak(name, "plain")
                 label = f"peak memory over a plain step's, {name}"
                 results.append(Result.at_most(label, memory, case.memory, "times"))
                 label = f"self-tests in a run of 1,000 steps, {name}"
@@ -330,10 +346,10 @@ def run() -> list[Result | Table]:
     finally:
         torch.set_num_threads(before)
     title = (
-        "A private step over a plain one, by mode: the best steps of three processes, on one "
-        "thread in processor time. Modes beyond twice a plain step had two steps in one process"
+        "A private step over a plain one, ours and Opacus': the best steps of three processes, on "
+        "one thread in processor time. Arms beyond twice a plain step had two steps in one process"
     )
-    return [*results, Table(title, ("network", "threads", *MODES), tuple(rows))]
+    return [*results, Table(title, ("network", "threads", *ARMS), tuple(rows))]
 
 
 if __name__ == "__main__":

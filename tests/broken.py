@@ -7,8 +7,8 @@ import os
 import torch
 
 from dosimeter.training import PrivateEngine, entropy, release
+from dosimeter.training.clipping import Clipper
 from dosimeter.training.grid import Grid
-from dosimeter.training.onepass_clipper import OnePassClipper
 
 NORM = 0.5
 """The clipping norm of an audit."""
@@ -97,20 +97,20 @@ def rate_doubled(patch):
 
 
 def clipping_off_for_one_layer(patch):
-    real = OnePassClipper.sums
+    real = Clipper.sums
 
     def sums(self, size):
         last = self.parameters[-1]
         raw = unclipped(self, last, torch.ones(size))
         return [*real(self, size)[:-1], raw]
 
-    patch.setattr(OnePassClipper, "sums", sums)
+    patch.setattr(Clipper, "sums", sums)
     return PrivateEngine
 
 
 def one_record_never_clipped(patch):
     """Add the raw gradient of one record when it is one of eight: no mean or variance shows it."""
-    real = OnePassClipper.sums
+    real = Clipper.sums
 
     def sums(self, size):
         first, alone = self.parameters[0], torch.zeros(size)
@@ -121,7 +121,7 @@ def one_record_never_clipped(patch):
             found[0] = found[0] + extra
         return found
 
-    patch.setattr(OnePassClipper, "sums", sums)
+    patch.setattr(Clipper, "sums", sums)
     return PrivateEngine
 
 

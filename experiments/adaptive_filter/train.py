@@ -63,7 +63,6 @@ def train(
         batch_size=arm["batch_size"],
         physical_batch_size=arm["physical_batch_size"],
         records=arm["records"],
-        grad_sampling=arm["grad_sampling"],
     )
     loss_fn = engine.private_loss(nn.CrossEntropyLoss())
     average = AveragedIterate(engine, model, decay=arm["average"])

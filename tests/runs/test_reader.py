@@ -11,7 +11,6 @@ import pytest
 from configs import BASE, changed, write_config
 from dosimeter.runs import STARTER, Config, read_config
 from dosimeter.runs.reader import config_from, first_difference
-from dosimeter.training import GradSampling
 
 
 def test_a_config_is_read_with_its_defaults():
@@ -107,16 +106,6 @@ def test_hostile_numbers_are_refused(tmp_path, table, key, value):
     write_config(path, **{table: {key: 0.123456}})
     path.write_text(path.read_text().replace("0.123456", value))
     with pytest.raises(ValueError, match=f"{table}.{key} must"):
-        read_config(path)
-
-
-def test_the_mode_of_gradients_is_one_that_training_has(tmp_path):
-    path = tmp_path / "config.toml"
-    for mode in GradSampling:
-        write_config(path, training={"grad_sampling": str(mode)})
-        assert read_config(path)[0].training.grad_sampling == mode
-    write_config(path, training={"grad_sampling": "magic"})
-    with pytest.raises(ValueError, match=r"training\.grad_sampling must"):
         read_config(path)
 
 

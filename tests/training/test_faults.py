@@ -23,13 +23,12 @@ def step(parts, x, y):
     parts.optimizer.step()
 
 
-@pytest.mark.parametrize("mode", ["onepass", "hooks", "ew"])
 @pytest.mark.parametrize("physical", [None, 8])
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_an_exception_after_the_forward_pass(build, train, counting_gate, physical, error, mode):
+def test_an_exception_after_the_forward_pass(build, train, counting_gate, physical, error):
     """The batch is lost, its spend is not, and its gradients leak into no other batch."""
     gate = counting_gate(dm.Odometer(delta=1e-6))
-    parts = build(gate, physical_batch_size=physical, grad_sampling=mode)
+    parts = build(gate, physical_batch_size=physical)
     calls = iter(range(3))
 
     def loss_fn(out, y):

@@ -1,33 +1,26 @@
-"""What one record adds, from the smallest numbers to the largest, in every mode."""
+"""What one record adds, from the smallest numbers to the largest."""
 
 import pytest
 import torch
 from torch import nn
 
-from dosimeter.training import models
-from dosimeter.training.clipping import SampleClipper
-from dosimeter.training.ghost import GhostClipper
-from dosimeter.training.models import GradSampling
-from dosimeter.training.onepass import module
+from dosimeter.training.clipping import Clipper
+from dosimeter.training.losses import RecordLoss
+from dosimeter.training.onepass import OnePassModule, module
 from dosimeter.training.onepass.factors import Clipping
-from dosimeter.training.onepass_clipper import OnePassClipper
 
 EXPONENTS = range(-30, 31, 5)
 COARSE = EXPONENTS[::2]
 """Every size of a product is met with these on one side."""
-MODES = [*GradSampling]
-CLIPPERS = {GradSampling.ONEPASS: OnePassClipper, GradSampling.GHOST: GhostClipper}
 
 
-def clipped(mode, model, x, loss_fn, labels, *, reduction="sum", **how):
+def clipped(model, x, loss_fn, labels, *, mean=False, **how):
     """The clipped sum of a batch, with the bound at one, and no batch compared or tested."""
-    wrapped = models.wrap(model, mode, max_grad_norm=1.0, loss_reduction=reduction)
-    parameters = list(wrapped.parameters())
-    make = CLIPPERS.get(mode, SampleClipper)
-    clipper = make(wrapped, parameters, loss_reduction=reduction, **how)
-    clipper.norm, clipper._compared, wrapped._seen = 1.0, 10**9, 10**9
+    wrapped = OnePassModule(model)
+    clipper = Clipper(wrapped, mean=mean, **how)
+    clipper.norm, wrapped._seen = 1.0, 10**9
     clipper.forget(len(x))
-    clipper.loss(loss_fn)(wrapped(x), labels).backward()
+    RecordLoss(loss_fn, mean=mean)(wrapped(x), labels).backward()
     return torch.cat([found.double().flatten() for found in clipper.sums(len(x))])
 
 
@@ -35,31 +28,29 @@ def weighted(out, weight):
     return (out * weight).sum()
 
 
-def most(mode, make, shape, **how):
+def most(make, shape, **how):
     """The most that a record of one direction adds, over all sizes of inputs and gradients."""
     found = 0.0
     for a in EXPONENTS:
         for g in COARSE:
             torch.manual_seed(0)
             x = (1.0 + torch.rand(1, *shape)) * 10.0**a
-            total = clipped(mode, make(), x, weighted, torch.full((1, 1), 1.3 * 10.0**g), **how)
+            total = clipped(make(), x, weighted, torch.full((1, 1), 1.3 * 10.0**g), **how)
             assert total.isfinite().all(), (a, g)
             found = max(found, float(total.norm()))
     return found
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_a_linear_layer(monkeypatch, mode, outputs):
+def test_a_linear_layer(monkeypatch, outputs):
     monkeypatch.setattr(module, "happens", lambda _: False)
-    assert 0.99 < most(mode, lambda: nn.Linear(4, outputs, bias=False), (4,)) <= 1 + 1e-6
+    assert 0.99 < most(lambda: nn.Linear(4, outputs, bias=False), (4,)) <= 1 + 1e-6
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode is not GradSampling.GHOST])
-def test_gradients_that_are_all_given_one_length(monkeypatch, mode):
+def test_gradients_that_are_all_given_one_length(monkeypatch):
     """Also those that are far too small to measure, or too large to square."""
     monkeypatch.setattr(module, "happens", lambda _: False)
-    found = most(mode, lambda: nn.Linear(4, 3, bias=False), (4,), clipping=Clipping.NORMALISED)
+    found = most(lambda: nn.Linear(4, 3, bias=False), (4,), clipping=Clipping.NORMALISED)
     assert 0.99 < found <= 1 + 1e-6
 
 
@@ -74,28 +65,26 @@ def test_gradients_that_are_all_given_one_length(monkeypatch, mode):
 )
 def test_other_layers_in_one_pass(monkeypatch, make, shape):
     monkeypatch.setattr(module, "happens", lambda _: False)
-    assert 0.99 < most(GradSampling.ONEPASS, make, shape) <= 1 + 1e-6
+    assert 0.99 < most(make, shape) <= 1 + 1e-6
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_factors_too_small_for_fine_rounding(monkeypatch, mode):
+def test_factors_too_small_for_fine_rounding(monkeypatch):
     """A factor below the smallest normal number might come out at twice what it should be."""
     monkeypatch.setattr(module, "happens", lambda _: False)
     for norm in torch.logspace(37.5, 46.0, 300, dtype=torch.float64).tolist():
         x, weight = torch.full((1, 1), 1e19), torch.tensor([[norm / 1e19]])
-        total = clipped(mode, nn.Linear(1, 1, bias=False), x, weighted, weight)
+        total = clipped(nn.Linear(1, 1, bias=False), x, weighted, weight)
         assert float(total.norm()) <= 1 + 1e-6, norm
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("mode", MODES)
-def test_losses_of_one_column(monkeypatch, mode, reduction):
+def test_losses_of_one_column(monkeypatch, reduction):
     """A loss of shape (B, 1) is one number a record, not a table with every factor."""
     monkeypatch.setattr(module, "happens", lambda _: False)
     torch.manual_seed(1)
     x, y, base = torch.rand(8, 4), 5 + torch.rand(8, 1), nn.Linear(4, 1, bias=False)
     loss_fn = nn.MSELoss(reduction=reduction)
-    total = clipped(mode, base, x, loss_fn, y, reduction=reduction)
+    total = clipped(base, x, loss_fn, y, mean=reduction == "mean")
     # The gradient of a record lies along the record.
     expected = -(x / x.norm(dim=1, keepdim=True)).sum(0)
     torch.testing.assert_close(total, expected.double(), rtol=1e-4, atol=1e-4)

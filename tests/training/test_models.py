@@ -7,7 +7,7 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.errors import TicketError
-from dosimeter.training import PrivateEngine, models
+from dosimeter.training import PrivateEngine
 from dosimeter.training.onepass import OnePassModule
 
 
@@ -59,11 +59,6 @@ def test_frozen_batch_norm_is_allowed_and_stays_frozen(build, train):
     train(parts, epochs=2)
     assert all(torch.equal(before[name], value) for name, value in model[1].state_dict().items())
     assert parts.engine.steps == 10
-
-
-def test_other_unsupported_layers_are_refused(build):
-    with pytest.raises(ValueError, match=r"per-record gradients.*onepass"):
-        build(model=nn.Sequential(nn.LSTM(6, 2)), grad_sampling="hooks")
 
 
 class Remembers(nn.Module):
@@ -167,23 +162,3 @@ def test_training_the_last_layer_only(build, train, classifier, points):
     train(parts)
     assert torch.equal(before, model[0].weight)
     assert parts.engine.steps == 5
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_the_norms_of_a_linear_layer_are_those_of_its_gradients(bias):
-    layer = nn.Linear(5, 4, bias=bias)
-    activations, backprops = torch.randn(7, 5), torch.randn(7, 4)
-    norms = models.linear_norms(layer, [activations], backprops)
-    assert set(norms) == set(layer.parameters())
-    for record in range(7):
-        a, g = activations[record].reshape(-1, 5), backprops[record].reshape(-1, 4)
-        assert torch.allclose(norms[layer.weight][record], (g.T @ a).norm(), rtol=1e-5)
-        if bias:
-            assert torch.allclose(norms[layer.bias][record], g.sum(0).norm(), rtol=1e-5)
-
-
-def test_frozen_parts_of_a_linear_layer_have_no_norms():
-    layer = nn.Linear(5, 4)
-    layer.bias.requires_grad_(False)
-    norms = models.linear_norms(layer, [torch.randn(2, 5)], torch.randn(2, 4))
-    assert set(norms) == {layer.weight}

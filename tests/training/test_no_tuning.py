@@ -133,8 +133,6 @@ def test_a_rule_of_ones_own_sets_the_rate(points, classifier):
         ({"epsilon": 3, "delta": 1e-6, "learning_rate": math.nan}, "learning_rate must"),
         ({"epsilon": 3, "delta": 1e-6, "learning_rate": 0.1, "optimizer": torch.optim.Adam},
          "learning_rate must be left to the optimizer"),
-        ({"epsilon": 3, "delta": 1e-6, "clipping": "normalised", "grad_sampling": "ghost",
-          "max_grad_norm": 1.0}, "clipping must be 'flat'"),
     ],
 )  # fmt: skip
 def test_bad_input(points, classifier, how, words):

@@ -20,7 +20,7 @@ from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.decisions import StepSettings
-from dosimeter.training import GradSampling, gaussian, release
+from dosimeter.training import gaussian, release
 from dosimeter.training.entropy import SystemEntropy
 from dosimeter.training.gaussian import RoundedNormals
 from dosimeter.training.grid import ARITHMETIC, ROUNDING, Grid
@@ -323,12 +323,11 @@ class TestRelease:
             assert exactly.any()
             assert torch.equal(multiples[exactly], multiples[exactly].round())
 
-    @pytest.mark.parametrize("mode", list(GradSampling))
-    def test_weights_that_lie_otherwise_in_memory(self, build, train, mode):
+    def test_weights_that_lie_otherwise_in_memory(self, build, train):
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(16, 2))
         model = model.to(memory_format=torch.channels_last)
         data = TensorDataset(torch.randn(40, 3, 4, 4), torch.zeros(40).long())
-        parts = build(dataset=data, model=model, batch_size=10, grad_sampling=mode)
+        parts = build(dataset=data, model=model, batch_size=10)
         loss_fn = parts.engine.private_loss(nn.CrossEntropyLoss())
         train(parts, loss_fn=loss_fn)
         assert parts.engine.steps == 4
@@ -339,9 +338,8 @@ def settings_of(engine):
 
 
 class TestSensitivity:
-    @pytest.mark.parametrize("mode", list(GradSampling))
     @pytest.mark.parametrize("physical", [None, 7])
-    def test_one_record_moves_the_sum_by_no_more_than_the_bound(self, build, mode, physical):
+    def test_one_record_moves_the_sum_by_no_more_than_the_bound(self, build, physical):
         """In single precision, with other batch sizes and pieces on both sides."""
         torch.manual_seed(0)
         x, y = torch.randn(97, 1, 12, 12), torch.randint(0, 3, (97,))
@@ -355,9 +353,7 @@ class TestSensitivity:
             data = TensorDataset(50 * x[kept], y[kept])  # far beyond the clipping norm
             options = {"noise_multiplier": 1e-6, "batch_size": len(kept), "max_grad_norm": 1.5}
             gate = dm.Odometer(delta=1e-6)
-            parts = build(
-                gate, data, model, physical_batch_size=physical, grad_sampling=mode, **options
-            )
+            parts = build(gate, data, model, physical_batch_size=physical, **options)
             loss_fn = parts.engine.private_loss(nn.CrossEntropyLoss())
             for a, b in parts.loader:
                 parts.optimizer.zero_grad()

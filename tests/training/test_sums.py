@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
 
-from dosimeter.training.clipping import SampleClipper
 from dosimeter.training.grid import ARITHMETIC
 from dosimeter.training.onepass import Book, entries
 from dosimeter.training.onepass.entries import Lookup, Outer, Rows, Steps
@@ -27,14 +25,6 @@ def steps(rows, number=2):
     return Steps(parts, torch.ones(len(rows), number, 1))
 
 
-def samples(rows):
-    parameter = nn.Parameter(torch.zeros(rows.shape[1]))
-    parameter.grad_sample = rows
-    clipper = SampleClipper(nn.Identity(), [parameter], loss_reduction="sum")
-    clipper.norm, clipper._compared = 1.0, 10**9
-    return clipper.sums(len(rows))[0].double()
-
-
 ROADS = {
     "rows": one_pass(Rows),
     "outer": one_pass(lambda rows: Outer(rows, torch.ones(len(rows), 1))),
@@ -42,7 +32,6 @@ ROADS = {
     "lookup": one_pass(
         lambda rows: Lookup(torch.zeros(len(rows), 1, dtype=torch.long), rows.unsqueeze(1), 1)
     ),
-    "samples": samples,
     "normalised": one_pass(Rows, Clipping.NORMALISED),
     "outer, normalised": one_pass(
         lambda rows: Outer(rows, torch.ones(len(rows), 1)), Clipping.NORMALISED

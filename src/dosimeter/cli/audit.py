@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,9 +23,6 @@ def audit(
     sample_rate: Annotated[
         float, typer.Option(metavar="NUMBER", help="Sample rate of the first step.")
     ] = 0.1,
-    grad_sampling: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How gradients are had, as in Python.")
-    ] = None,
     fixed: Annotated[
         bool, typer.Option("--fixed", help="Keep noise and rate, instead of changing them.")
     ] = False,
@@ -59,12 +55,9 @@ def audit(
     from dosimeter.cli.waiting import waiting
 
     gate = Filter(epsilon, delta)
-    options: dict[str, Any] = {} if grad_sampling is None else {"grad_sampling": grad_sampling}
     from dosimeter.training import PrivateEngine
 
-    with waiting("auditing") as tell, warnings.catch_warnings():
-        # Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.
-        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    with waiting("auditing") as tell:
         done = audited(
             PrivateEngine,
             gate,
@@ -76,7 +69,6 @@ def audit(
             false_alarm=false_alarm,
             seed=seed,
             progress=lambda share: tell("auditing", share),
-            **options,
         )
     print_json(_plain(done)) if as_json else _print(done)
     if not done.passed:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +76,6 @@ def digits() -> tuple[TensorDataset, TensorDataset]:
 
 def train(way: Way, repeats: int) -> list[History]:
     """Trains afresh a few times: one run of a noisy method shows little."""
-    # Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.
-    warnings.filterwarnings("ignore", message="Full backward hook is firing")
     torch.set_num_threads(1)
     private, public = digits()
     return [

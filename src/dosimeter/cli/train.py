@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -119,23 +116,14 @@ def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[st
     # Only now, for torch takes seconds to load: a typo is told at once.
     from dosimeter.runs.run import train
 
-    with _quietly():
-        return train(
-            config,
-            text,
-            resume=resume,
-            progress=not quiet,
-            watch=watch,
-            note=lambda words: typer.echo(words, err=True),
-        )
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Leaves out what torch remarks on Opacus, which hooks a layer whose input has no gradient."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Full backward hook is firing")
-        yield
+    return train(
+        config,
+        text,
+        resume=resume,
+        progress=not quiet,
+        watch=watch,
+        note=lambda words: typer.echo(words, err=True),
+    )
 
 
 def _print(result: dict[str, Any], config: Path) -> None:

@@ -148,7 +148,6 @@ class TrainingTable:
         learning_rate: Of SGD. Without it, one that follows what gradients show.
         momentum: Of SGD; 0 with a learning rate, 0.9 without one.
         physical_batch_size: The most records held at once; all of a step by default.
-        grad_sampling: How the gradient of each record is had; see docs/training.md.
         seed: Makes the run repeatable and its noise predictable.
     """
 
@@ -159,7 +158,6 @@ class TrainingTable:
     learning_rate: float | None = None
     momentum: float | None = None
     physical_batch_size: int | None = None
-    grad_sampling: Literal["onepass", "hooks", "ghost", "ew"] = "onepass"
     seed: int | None = None
 
     def __post_init__(self) -> None:

@@ -187,7 +187,6 @@ def _made_private(
     training, model, held = config.training, network.trained, config.training.physical_batch_size
     if held is None and training.batch_size is None:
         held = records_at_once(model, data, batch_size)
-    options = {"grad_sampling": training.grad_sampling, "physical_batch_size": held}
     rule = _rule(training)
     engine.make_private(
         model,
@@ -199,7 +198,7 @@ def _made_private(
         data,
         noise_multiplier=noise,
         batch_size=batch_size,
-        **clipping_for(training.max_grad_norm, options),
+        **clipping_for(training.max_grad_norm, {"physical_batch_size": held}),
     )
     return rule
 

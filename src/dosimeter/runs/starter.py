@@ -46,7 +46,6 @@ delta = 1e-5            # well below one over the number of records
 # learning_rate = 0.2       # left out: it follows what released gradients show
 # momentum = 0.9
 # physical_batch_size = 64  # if memory is short
-# grad_sampling = "onepass" # or Opacus' "hooks", "ghost", "ew"
 # seed = 1              # repeatable, and so NOT private
 
 # [policy]              # save budget while learning is easy

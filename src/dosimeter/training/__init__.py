@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adaptive private training on PyTorch and Opacus; needs the extra `torch`."""
+"""Adaptive private training on PyTorch; needs the extra `torch`."""
 
 from dosimeter.decisions import (
     AdaptBatch,
@@ -18,7 +18,6 @@ from dosimeter.decisions import (
 from dosimeter.training.engine import PrivateEngine
 from dosimeter.training.fit import fit, scalars_to
 from dosimeter.training.following import Following
-from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.postprocessing import AveragedIterate, SignRule
 from dosimeter.training.signals import CorrectCount, MeanLoss
@@ -33,7 +32,6 @@ __all__ = [
     "CorrectCount",
     "Epoch",
     "Following",
-    "GradSampling",
     "History",
     "Horizon",
     "LowerNoise",

@@ -12,17 +12,14 @@ from torch import nn
 
 from dosimeter import arguments
 from dosimeter.decisions import StepSettings, Ticket
-from dosimeter.training import models
-from dosimeter.training.clipping import Clipper, SampleClipper
+from dosimeter.training.clipping import Clipper
 from dosimeter.training.entropy import Entropy, PoissonSampler, entropy_for
-from dosimeter.training.ghost import GhostClipper
 from dosimeter.training.grid import Grid
 from dosimeter.training.group import Group
 from dosimeter.training.loader import PrivateLoader, Reading, Records
-from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass import OnePassModule
 from dosimeter.training.onepass.factors import Clipping
-from dosimeter.training.onepass_clipper import OnePassClipper
+from dosimeter.training.onepass.heap import keep_freed
 from dosimeter.training.optimizer import PrivateOptimizer
 
 
@@ -42,7 +39,6 @@ class Options:
     max_grad_norm: float
     clipping: Clipping
     physical_batch_size: int
-    grad_sampling: GradSampling
     loss_reduction: str
     collate: Callable[[list[Any]], Any] | None
     workers: int
@@ -54,11 +50,6 @@ class Options:
             arguments.count("num_workers", self.workers)
         if self.loss_reduction not in ("mean", "sum"):
             raise ValueError(f"loss_reduction must be 'mean' or 'sum', got {self.loss_reduction!r}")
-        if self.grad_sampling is GradSampling.GHOST and self.clipping is not Clipping.FLAT:
-            raise ValueError(
-                f"clipping must be 'flat' for ghost clipping, whose factors are Opacus' own, got "
-                f"{self.clipping.value!r}. Use grad_sampling='onepass'."
-            )
 
 
 @dataclass(frozen=True)
@@ -92,15 +83,6 @@ def settings_for(
     )
 
 
-def _clipper(model: nn.Module, parameters: list[nn.Parameter], options: Options) -> Clipper:
-    reduction, clipping = options.loss_reduction, options.clipping
-    if isinstance(model, OnePassModule):
-        return OnePassClipper(model, parameters, loss_reduction=reduction, clipping=clipping)
-    if options.grad_sampling is GradSampling.GHOST:
-        return GhostClipper(model, parameters, loss_reduction=reduction)
-    return SampleClipper(model, parameters, loss_reduction=reduction, clipping=clipping)
-
-
 def assemble(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -112,7 +94,7 @@ def assemble(
     seed: int | None,
     hooks: Hooks,
 ) -> Parts:
-    """Puts Opacus around a validated model, and the loader and optimizer around both."""
+    """Wrap a validated model, and put the loader and the optimizer around it."""
     # What can be refused is refused before the model is changed.
     if options.workers and group.size > 1:
         raise ValueError(
@@ -126,20 +108,16 @@ def assemble(
         values=sum(p.numel() for p in model.parameters() if p.requires_grad),
         records=len(dataset),
     )
-    private = models.wrap(
-        group.distribute(model),
-        options.grad_sampling,
-        max_grad_norm=options.max_grad_norm,
-        loss_reduction=options.loss_reduction,
-    )
-    parameters = [p for p in private.parameters() if p.requires_grad]
-    clipper = _clipper(private, parameters, options)
+    if any(parameter.device.type == "cpu" for parameter in model.parameters()):
+        keep_freed()
+    private = OnePassModule(group.distribute(model))
+    mean = options.loss_reduction == "mean"
+    clipper = Clipper(private, mean=mean, clipping=options.clipping)
     private_optimizer = PrivateOptimizer(
         optimizer,
         private,
         clipper=clipper,
         max_grad_norm=options.max_grad_norm,
-        mean=options.loss_reduction == "mean",
         records=len(dataset),
         noise=noise,
         group=group,

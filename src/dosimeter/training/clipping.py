@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clipper: the seam between whoever computes clipped sums and the optimizer that releases them.
+"""Clipper: the seam between the recorded gradients and the optimizer that releases their sum.
 
 A clipper turns the backward pass over one physical batch into the sum of its records'
 gradients, each clipped to a norm that the optimizer sets. It adds no noise, divides by
@@ -9,22 +9,17 @@ nothing and knows no other batch; all of that is the optimizer's.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor
 
 from dosimeter.errors import TicketError
-from dosimeter.training import models, refusals
-from dosimeter.training.losses import RecordLoss
-from dosimeter.training.onepass.entries import added
+from dosimeter.training.onepass import OnePassModule
 from dosimeter.training.onepass.factors import Clipping
 
 
-class Clipper(ABC):
-    """Gives the clipped sum of a physical batch, once for each.
+class Clipper:
+    """The clipped sums of physical batches, from what one pass over each has written down.
 
     For every physical batch the optimizer calls `forget`, the training loop runs forward and
     backward, and the optimizer calls `sums`. Before the first batch of a step it sets `norm`.
@@ -32,116 +27,63 @@ class Clipper(ABC):
 
     Args:
         model: The wrapped model.
-        parameters: Its trainable parameters, in the order in which sums are given.
-        loss_reduction: "mean" or "sum", as the loss function has it.
+        mean: Whether the loss is a mean over the batch, not a sum.
         clipping: How the gradient of a record is kept within the norm.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        parameters: list[nn.Parameter],
-        *,
-        loss_reduction: str,
-        clipping: Clipping = Clipping.FLAT,
+        self, model: OnePassModule, *, mean: bool, clipping: Clipping = Clipping.FLAT
     ) -> None:
-        self.parameters, self.clipping = parameters, clipping
-        self.loss_reduction, self.mean = loss_reduction, loss_reduction == "mean"
+        self._model, self.mean, self.clipping = model, mean, clipping
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        """The trainable parameters, in the order in which sums are given."""
         self.norm = math.nan
-        self.names = {id(p): name for name, p in model.named_parameters()}
-        self._compared = 0
-        self._modules = list(model.modules())
+        self._names = {id(p): name for name, p in model.named_parameters()}
 
-    @abstractmethod
-    def sums(self, size: int) -> list[torch.Tensor]:
-        """The clipped sum for each parameter, all finite; takes it, so that none can be had twice.
+    def clear(self) -> None:
+        """Drop the gradients that were computed so far; a forward pass under way goes on."""
+        self._model.clear()
 
-        The optimizer writes over these tensors, so they must be its own.
+    def forget(self, size: int) -> None:
+        """Drop whatever a pass that was not finished left; `size` records come next."""
+        for parameter in self._model.trained.values():
+            parameter.grad = None
+        self._model.begin(size)
+
+    def hand_out(self, batch: Any) -> None:
+        """Remember what the loader gave, to compare with what the model is run on."""
+        self._model.expect(batch)
+
+    def sums(self, size: int) -> list[Tensor]:
+        """Return the clipped sum for each parameter; each batch gives its sums only once.
+
+        A record without a finite gradient adds nothing. The optimizer writes over the tensors.
 
         Raises:
             TicketError: The gradients at hand are not those of exactly `size` records, once each.
         """
-
-    def clear(self) -> None:
-        """Drops the gradients that were computed so far; a forward pass under way goes on."""
-        for parameter in self.parameters:
-            # torch's expanded weights refuse to run the model while they are there.
-            parameter.grad_sample = None  # type: ignore[attr-defined]
-
-    def forget(self, size: int) -> None:
-        """Drops whatever a pass that was not finished left; `size` records come next."""
-        self.clear()
-        for parameter in self.parameters:
-            parameter.grad = None
-        models.reset(self.parameters, self._modules)
-
-    def hand_out(self, batch: Any) -> None:  # noqa: B027
-        """Sees the records that the loop is given next."""
-
-    def compares(self) -> bool:
-        """Whether the batch at hand is one of the first, which are compared with autograd."""
-        self._compared += 1
-        return self._compared <= refusals.CHECKED
-
-    def loss(self, loss_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """The loss function to train with, which takes each record by itself."""
-        return RecordLoss(loss_fn, mean=self.mean)
-
-    def _require(self, found: int, size: int) -> None:
-        if found != size:
-            raise TicketError(
-                f"the model must be run once, forward and backward, on the {size} "
-                f"records of the batch, got gradients of {found}. Call "
-                "loss.backward() once before optimizer.step()."
-            )
+        book, passes = self._model.take()
+        if book is None or not len(book):
+            raise _miscounted(0, size)
+        if passes != 1 or book.repeated:
+            raise _miscounted(size * max(passes, 2), size)
+        parameters = list(self._model.trained.values())  # whole, where ours may be shards
+        for own, parameter in zip(self.parameters, parameters, strict=True):
+            if parameter.grad is not None:
+                raise TicketError(
+                    "every parameter must meet the records in a way that keeps them apart, got "
+                    f"{self._names[id(own)]!r} used outside of the model, in the loss, or by "
+                    "an operation without a rule. Keep records in the first dimension, put "
+                    "penalties into the optimizer's weight_decay, or wrap the operation in a "
+                    "function of one batch."
+                )
+        self._model.require_examined()
+        scale = float(size) if self.mean else 1.0
+        return book.clipped_sums(parameters, self.norm, scale, self.clipping)
 
 
-class SampleClipper(Clipper):
-    """Clips the gradient of each record, which Opacus' hooks or expanded weights keep whole."""
-
-    def sums(self, size: int) -> list[torch.Tensor]:
-        """The clipped sum for each parameter; a record without a finite gradient adds nothing."""
-        samples = [_samples(parameter) for parameter in self.parameters]
-        for sample in samples:
-            self._require(0 if sample is None else len(sample), size)
-        whole = [sample for sample in samples if sample is not None]
-        if self.compares():
-            refusals.require_same_sum(self.parameters, self.names, whole)
-        found = self._clipped(whole)
-        if not finite(found):
-            # Clipped, it would still be not a number, and one record would ruin the sum for all.
-            rows = [sample.flatten(start_dim=1).isfinite().all(dim=1) for sample in whole]
-            kept = torch.stack(rows).all(dim=0)
-            found = self._clipped(
-                [s.where(kept.view(-1, *[1] * (s.dim() - 1)), 0.0) for s in whole]
-            )
-        self.clear()
-        return found
-
-    def _clipped(self, samples: list[torch.Tensor]) -> list[torch.Tensor]:
-        norms = torch.stack([s.flatten(start_dim=1).norm(2, dim=1) for s in samples])
-        factors = self.norm / self.clipping.lengths(norms.norm(2, dim=0) + 1e-6, self.norm)
-        return [
-            added(
-                factors.to(parameter.dtype).unsqueeze(1),
-                sample.to(parameter.dtype).flatten(start_dim=1),
-            ).view_as(parameter)
-            for parameter, sample in zip(self.parameters, samples, strict=True)
-        ]
-
-
-def finite(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether no value is infinite or not a number."""
-    # One sum is cheaper than looking at each value; finite ones may overflow, which only
-    # means a second look.
-    return all(
-        math.isfinite(float(tensor.sum())) or bool(tensor.isfinite().all()) for tensor in tensors
+def _miscounted(found: int, size: int) -> TicketError:
+    return TicketError(
+        f"the model must be run once, forward and backward, on the {size} records of the batch, "
+        f"got gradients of {found}. Call loss.backward() once before optimizer.step()."
     )
-
-
-def _samples(parameter: nn.Parameter) -> torch.Tensor | None:
-    found = getattr(parameter, "grad_sample", None)
-    if isinstance(found, list):
-        return torch.cat(found)
-    sample: torch.Tensor | None = found
-    return sample

@@ -30,7 +30,7 @@ from dosimeter.training.given import given
 from dosimeter.training.group import Group
 from dosimeter.training.guarantee import TrainingGuarantee
 from dosimeter.training.loader import PrivateLoader, Records
-from dosimeter.training.models import GradSampling
+from dosimeter.training.losses import RecordLoss
 from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.optimizer import PrivateOptimizer
 
@@ -48,9 +48,9 @@ class PrivateEngine(Controls):
 
     Guarantee:
         What leaves through the optimizer and the signals is as private as the gate says, for
-        neighbours that differ in one record, if per-record gradients are clipped by Opacus,
-        the number of records is public, and the training loop uses a batch for nothing but
-        the gradient. Spends come first and are never handed back.
+        neighbours that differ in one record, if the number of records is public and the
+        training loop uses a batch for nothing but the gradient. Spends come first and are
+        never handed back.
 
     Example:
         >>> import torch, dosimeter as dm
@@ -234,7 +234,6 @@ class PrivateEngine(Controls):
         batch_size: int | None = None,
         physical_batch_size: int | None = None,
         records: int | None = None,
-        grad_sampling: GradSampling | str = GradSampling.ONEPASS,
         clipping: Clipping | str = Clipping.FLAT,
         loss_reduction: str = "mean",
         fix: bool = False,
@@ -256,8 +255,6 @@ class PrivateEngine(Controls):
                 logical batch is handed out whole.
             records: The public number of records that the sample rate is computed from, by
                 default `len(dataset)`, which is then treated as public.
-            grad_sampling: "onepass", or Opacus' "hooks", "ghost" (wrap the loss with
-                `private_loss`) or "ew" (expanded weights).
             clipping: "flat" cuts gradients that are longer than `max_grad_norm`; "normalised"
                 gives all of them that length, so that the norm needs no choosing.
             loss_reduction: "mean" or "sum", as the loss function has it.
@@ -282,12 +279,11 @@ class PrivateEngine(Controls):
             physical_batch_size=(
                 len(dataset) if physical_batch_size is None else physical_batch_size
             ),
-            grad_sampling=GradSampling(grad_sampling),
             loss_reduction=loss_reduction,
             collate=collate_fn,
             workers=num_workers,
         )
-        models.validate(model, optimizer, options.grad_sampling, fix=fix)
+        models.validate(model, optimizer, fix=fix)
         hooks = Hooks(draw=self._draw, settings=lambda: self._settings, on_step=self._count_step)
         made = assemble(
             model,
@@ -303,12 +299,11 @@ class PrivateEngine(Controls):
         return made.private, made.optimizer, made.loader
 
     def private_loss(self, loss_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """The loss function to train with: it takes each record by itself.
+        """Return the loss function to train with, which takes each record by itself.
 
-        Made once, before the loop. Ghost clipping needs it; for all other modes it is the safe
-        way, since no loss can then let one record touch another.
+        Make it once, before the loop: no loss can then let one record touch another.
         """
-        return self._parts.clipper.loss(loss_fn)
+        return RecordLoss(loss_fn, mean=self._parts.clipper.mean)
 
     # -- saving and resuming -------------------------------------------------------------
 

@@ -1,100 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which models can be trained privately, and how Opacus is put around them.
+"""Which models can be trained privately.
 
 A layer that mixes the records of a batch (BatchNorm in training mode) has no per-record
 gradient, and its running averages would leave the process without noise. Such models are
 refused, with the way out; BatchNorm that is frozen in eval mode passes and is held there.
+So are models whose gradients would not keep the bound or cannot be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import StrEnum
-from typing import Any
-
 import torch
-from opacus.grad_sample import (
-    GradSampleModule,
-    GradSampleModuleExpandedWeights,
-    GradSampleModuleFastGradientClipping,
-)
 from opacus.validators import ModuleValidator
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from dosimeter.errors import TicketError
-from dosimeter.training import refusals
-from dosimeter.training.onepass import OnePassModule
-from dosimeter.training.onepass.entries import lengths
-from dosimeter.training.onepass.heap import keep_freed
 from dosimeter.training.onepass.records import happens
+
+COMPARED = 3
+"""How many physical batches have frozen parameters compared by value for sure."""
 
 COMPARED_ONE_IN = 512
 """How often frozen parameters are compared by value, after the first batches."""
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
-
-
-class GradSampling(StrEnum):
-    """How the gradient of each record is had."""
-
-    ONEPASS = "onepass"
-    HOOKS = "hooks"
-    GHOST = "ghost"
-    EXPANDED_WEIGHTS = "ew"
-
-    @classmethod
-    def _missing_(cls, value: object) -> GradSampling:
-        names = ", ".join(repr(str(mode)) for mode in cls)
-        raise ValueError(f"grad_sampling must be one of {names}, got {value!r}")
-
-
-def wrap(
-    model: nn.Module, mode: GradSampling, *, max_grad_norm: float, loss_reduction: str
-) -> nn.Module:
-    """The model inside a module for per-record gradients, ours or Opacus'."""
-    if mode is GradSampling.ONEPASS:
-        if any(parameter.device.type == "cpu" for parameter in model.parameters()):
-            keep_freed()
-        return OnePassModule(model)
-    if mode is GradSampling.GHOST:
-        wrapped: Any = _Ghost(model, loss_reduction=loss_reduction, max_grad_norm=max_grad_norm)
-        wrapped.NORM_SAMPLERS = {**wrapped.NORM_SAMPLERS, nn.Linear: linear_norms}
-    elif mode is GradSampling.EXPANDED_WEIGHTS:
-        wrapped = GradSampleModuleExpandedWeights(model, loss_reduction=loss_reduction)
-    else:
-        wrapped = GradSampleModule(model, loss_reduction=loss_reduction)
-    # A record that went through backward twice would count twice in the clipped sum.
-    wrapped.forbid_grad_accumulation()
-    module: nn.Module = wrapped
-    return module
-
-
-class _Ghost(GradSampleModuleFastGradientClipping):  # type: ignore[misc]
-    """Opacus' ghost clipping, with factors that are never rounded up by much."""
-
-    def get_clipping_coef(self) -> torch.Tensor:
-        """The factor of each record: zero where it has no normal number."""
-        found: torch.Tensor = super().get_clipping_coef()
-        return found.where(found >= torch.finfo(found.dtype).tiny, 0.0)
-
-
-def linear_norms(
-    layer: nn.Linear, activations: list[torch.Tensor], backprops: torch.Tensor
-) -> dict[nn.Parameter, torch.Tensor]:
-    """The gradient norm of each record, as Opacus has it but several times as fast.
-
-    For one vector a record the gradient is an outer product, whose norm is the product of the
-    two norms; Opacus takes them by way of a matrix product for each record.
-    """
-    refusals.require_vectors(backprops.dim())
-    outer = lengths(backprops)
-    inner = lengths(activations[0].to(backprops.dtype))
-    found: dict[nn.Parameter, torch.Tensor] = {}
-    for name, norm in (("weight", outer * inner), ("bias", outer)):
-        parameter = layer._parameters[name]
-        if parameter is not None and parameter.requires_grad:
-            found[parameter] = norm.to(backprops.dtype)
-    return found
 
 
 def require_trainable(model: nn.Module) -> None:
@@ -108,9 +37,7 @@ def require_trainable(model: nn.Module) -> None:
         )
 
 
-def validate(
-    model: nn.Module, optimizer: torch.optim.Optimizer, mode: GradSampling, *, fix: bool
-) -> None:
+def validate(model: nn.Module, optimizer: torch.optim.Optimizer, *, fix: bool) -> None:
     """Raises unless the model can be trained privately; converts BatchNorm if asked to.
 
     Conversion happens inside the given model and keeps its scale and shift parameters, so
@@ -133,31 +60,14 @@ def validate(
                 "which rows were changed would tell about the data. Leave max_norm out."
             )
     frozen = _require_no_live_batch_norm(model)
-    refusals.refuse_precision(model)
-    refusals.refuse_wrapped(model)
-    if mode is not GradSampling.ONEPASS:
-        refusals.refuse_shards(model)
-        errors = ModuleValidator.validate(model, strict=False)
-        if errors:
-            raise ValueError(
-                f"model must have per-record gradients, got: {errors[0]} Or use "
-                "grad_sampling='onepass'."
-            )
-        refusals.refuse_layers(model)
+    _refuse_precision(model)
+    _refuse_compiled(model)
     _require_same_parameters(model, optimizer)
     for module in frozen:
         module.register_forward_pre_hook(_hold_frozen)
-
-
-def reset(parameters: Iterable[nn.Parameter], modules: Iterable[nn.Module]) -> None:
-    """Forgets what an unfinished pass left behind, which would leak into the next batch."""
-    for parameter in parameters:
-        for name in ("_current_grad_sample", "_norm_sample"):
-            vars(parameter).pop(name, None)
-        parameter._forward_counter = 0  # type: ignore[attr-defined]
-    for module in modules:
-        for name in ("activations", "max_batch_len"):
-            vars(module).pop(name, None)
+    for module in model.modules():
+        if any(kind.__module__.startswith("opacus.layers") for kind in type(module).__mro__):
+            module.register_forward_pre_hook(_refuse_packed)
 
 
 class BufferWatch:
@@ -179,7 +89,7 @@ class BufferWatch:
     def start(self) -> None:
         """Takes the model as it is now."""
         self._started += 1
-        self._whole = self._started <= refusals.CHECKED or happens(COMPARED_ONE_IN)
+        self._whole = self._started <= COMPARED or happens(COMPARED_ONE_IN)
         self._values = [None if v is None else v.detach().clone() for _, _, v in self._kept()]
         self._marks = [_mark(v) for _, _, v in self._parameters()]
 
@@ -270,6 +180,37 @@ def _require_no_live_batch_norm(model: nn.Module) -> list[nn.Module]:
 def _hold_frozen(module: nn.Module, _inputs: object) -> None:
     # model.train() also reaches frozen layers, which would then learn from raw batches.
     module.training = False
+
+
+def _refuse_precision(model: nn.Module) -> None:
+    """Raise if a trainable parameter has half precision: its sums would not keep the bound."""
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"model must have trainable parameters in float32 or float64, got {name!r} in "
+                f"{parameter.dtype}: sums of clipped gradients round past their bound there. Call "
+                "model.float(), and use torch.autocast for speed."
+            )
+
+
+def _refuse_compiled(model: nn.Module) -> None:
+    """Raise for models that were compiled: their layers cannot be seen any more."""
+    for name, module in model.named_modules():
+        compiled = getattr(module, "_compiled_call_impl", None) is not None
+        if compiled or type(module).__name__ == "OptimizedModule":
+            raise ValueError(
+                f"model must not be compiled, got {name or 'the whole'!r} so: a compiled layer "
+                "hides the gradients of its records. Pass the model as it was before."
+            )
+
+
+def _refuse_packed(module: nn.Module, inputs: tuple[object, ...]) -> None:
+    # Opacus' cells reorder and shorten the batch from step to step: rows are no records there.
+    if inputs and isinstance(inputs[0], PackedSequence):
+        raise ValueError(
+            f"{type(module).__name__} must not get packed sequences, for the records of a step "
+            "cannot be told apart in it; use torch.nn.LSTM, GRU or RNN, which take them"
+        )
 
 
 def _require_same_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -40,7 +40,6 @@ class PrivateOptimizer(torch.optim.Optimizer):
         *,
         clipper: Clipper,
         max_grad_norm: float,
-        mean: bool,
         records: int,
         noise: Entropy,
         group: Group,
@@ -50,7 +49,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._base, self._clipper = base, clipper
         self._parameters = clipper.parameters
         self._values = sum(parameter.numel() for parameter in self._parameters)
-        self._max_grad_norm, self._mean, self._records = max_grad_norm, mean, records
+        self._max_grad_norm, self._records = max_grad_norm, records
         self._buffers = models.BufferWatch(model)
         self._noisy = Release(self._values, entropy=noise, group=group)
         self._shards = Shards(model, group)
@@ -100,7 +99,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     def divisor(self, batch_size: int) -> int:
         """What the noisy sum of a batch of this expected size is divided by."""
-        return batch_size if self._mean else 1
+        return batch_size if self._clipper.mean else 1
 
     def grid(self, settings: StepSettings) -> Grid:
         """Where a step with these settings is released; raises if there is no such grid."""

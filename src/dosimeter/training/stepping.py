@@ -12,7 +12,6 @@ from torch import nn
 from dosimeter import arguments
 from dosimeter.decisions import AutoRate, RateRule
 from dosimeter.rounding import exact
-from dosimeter.training.models import GradSampling
 from dosimeter.training.onepass.factors import Clipping
 from dosimeter.training.resuming import Told
 
@@ -82,10 +81,7 @@ def clipping_for(max_grad_norm: float | None, options: Mapping[str, Any]) -> dic
     """The options of `make_private` with a clipping that needs no norm, where none is given."""
     if max_grad_norm is not None:
         return {**options, "max_grad_norm": max_grad_norm}
-    way = GradSampling(options.get("grad_sampling", GradSampling.ONEPASS))
-    # Opacus' ghost clipping has factors of its own.
-    clipping = Clipping.FLAT if way is GradSampling.GHOST else Clipping.NORMALISED
-    return {"clipping": clipping, **options, "max_grad_norm": 1.0}
+    return {"clipping": Clipping.NORMALISED, **options, "max_grad_norm": 1.0}
 
 
 def told_of(

@@ -18,6 +18,7 @@ from dosimeter.integrations.opacus import GateAccountant, PrivacyEngine
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
     pytest.mark.filterwarnings("ignore:.*expected_batch_size"),
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
 ]
 RECORDS, BATCH = 200, 20
 

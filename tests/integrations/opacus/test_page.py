@@ -4,7 +4,10 @@ import pytest
 
 from integrations.pages import run_example, run_page
 
-pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
+]
 
 
 def test_the_page():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from opacus.layers import DPLSTM
+from opacus.layers import DPGRU, DPLSTM, DPMultiheadAttention
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -217,9 +217,41 @@ def test_packed_sequences(build):
     assert step(build(model=Packed(nn.LSTM(2, 3, batch_first=True)))).engine.steps == 1
 
 
-def test_opacus_cells_on_packed_sequences_are_refused(build):
-    with pytest.raises((TicketError, ValueError)):
-        step(build(model=Packed(DPLSTM(2, 3, batch_first=True))))
+@pytest.mark.parametrize("kind", [DPLSTM, type("Own", (DPGRU,), {})])
+def test_opacus_cells_on_packed_sequences_are_refused(build, kind):
+    parts = build(model=Packed(kind(2, 3, batch_first=True)))
+    with pytest.raises(ValueError, match=r"must not get packed.*torch\.nn\.LSTM"):
+        step(parts)
+    assert parts.engine.steps == 0
+
+
+def test_opacus_cells_are_trained_on_whole_sequences(build):
+    """Their gradients are compared with Opacus' own in test_opacus.py."""
+    cells = nn.Sequential(nn.Unflatten(1, (3, 2)), DPLSTM(2, 3, batch_first=True))
+
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cells, self.head = cells, nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.head(self.cells(x)[0][:, -1])
+
+    assert step(build(model=Whole())).engine.steps == 1
+
+
+def test_opacus_attention_with_records_in_the_second_dimension_is_refused(build):
+    class Attentive(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = DPMultiheadAttention(2, 1), nn.Linear(2, 2)
+
+        def forward(self, x):
+            steps = x.view(len(x), 3, 2).transpose(0, 1)
+            return self.head(self.layer(steps, steps, steps)[0].mean(0))
+
+    with pytest.raises(TicketError, match="in the first dimension"):
+        step(build(model=Attentive()))
 
 
 # -- the self-test itself: each defect, put in by hand, is caught -----------------------------
