@@ -30,7 +30,7 @@ from experiments.resnet9 import Resnet9
 
 FOLDER = pathlib.Path(__file__).parent
 FILES = {"laptop": "results.json", "paper": "paper.json"}
-EXTRA = {"laptop": ("torch", "opacus", "kymatio"), "paper": ("torch", "opacus")}
+EXTRA = {"laptop": ("torch", "kymatio"), "paper": ("torch",)}
 
 
 def arms(config: dict[str, Any], preset: str) -> dict[str, dict[str, Any]]:

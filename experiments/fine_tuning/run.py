@@ -32,8 +32,8 @@ from experiments.record import PACKAGES, save
 FOLDER = pathlib.Path(__file__).parent
 FILES = {"laptop": "results.json", "paper": "paper.json"}
 EXTRA = {
-    "laptop": ("torch", "opacus", *features.PACKAGES),
-    "paper": ("torch", "opacus"),
+    "laptop": ("torch", *features.PACKAGES),
+    "paper": ("torch",),
 }
 
 

@@ -60,7 +60,7 @@ def together(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     # What both import, one process imports for them.
     multiprocessing.get_context("forkserver").set_forkserver_preload(
-        ["dosimeter.training", "opacus", "scipy.stats", "torch.distributed.fsdp"]
+        ["dosimeter.training", "scipy.stats", "torch.distributed.fsdp"]
     )
     multiprocessing.start_processes(
         worker, args=(str(folder),), nprocs=2, start_method="forkserver"

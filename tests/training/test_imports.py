@@ -28,6 +28,16 @@ def test_training_imports_only_the_core():
                 assert set(names) <= MAY_IMPORT, f"{path.name} imports {names}"
 
 
+def test_training_needs_no_opacus():
+    """Not even for the layers that it recognises: the extra does not bring it."""
+    for path in FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            assert not any(name.split(".")[0] == "opacus" for name in names), path.name
+
+
 def test_the_gate_is_charged_in_one_place():
     """Outside the engine only a signal spends, on the gate it is given: the engine."""
     calls = [

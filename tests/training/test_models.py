@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from opacus.validators import ModuleValidator
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import dosimeter as dm
 from dosimeter.errors import TicketError
-from dosimeter.training import PrivateEngine
+from dosimeter.training import PrivateEngine, models
 from dosimeter.training.onepass import OnePassModule
 
 
@@ -48,6 +49,43 @@ def test_fix_converts_in_place_and_the_optimizer_still_fits(build, train):
     before = scale.detach().clone()
     train(parts)
     assert not torch.equal(before, scale)
+
+
+LAYERS = [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm]
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(("channels", "groups"), [(1, 1), (4, 4), (33, 1), (48, 16), (128, 32)])
+def test_fix_makes_the_groups_that_opacus_makes(kind, channels, groups):
+    model = nn.Sequential(nn.Linear(1, 1), kind(channels), kind(channels, affine=False))
+    theirs = [ModuleValidator.FIXERS[kind](layer) for layer in model[1:]]
+    models.validate(model, torch.optim.SGD(model.parameters(), lr=0.1), fix=True)
+    for ours, other in zip(model[1:], theirs, strict=True):
+        assert type(ours) is type(other) is nn.GroupNorm
+        assert ours.num_groups == other.num_groups == groups
+        assert (ours.num_channels, ours.eps) == (other.num_channels, other.eps)
+        assert ours.affine == other.affine == (ours.weight is not None) == (ours.bias is not None)
+
+
+def test_fix_converts_in_nested_layers_and_leaves_frozen_ones(build, train):
+    frozen = nn.BatchNorm2d(4).requires_grad_(False).eval()
+    block = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sequential(nn.BatchNorm2d(4), frozen))
+    model = nn.Sequential(block, nn.Flatten(), nn.Linear(64, 2))
+    parts = build(dataset=images(), model=model, batch_size=8, fix=True)
+    assert isinstance(model[0][1][0], nn.GroupNorm)
+    assert model[0][1][1] is frozen
+    train(parts)
+    assert parts.engine.steps == 5
+
+
+def test_fix_leaves_batch_norm_of_another_class_which_is_refused(build):
+    class Active(nn.BatchNorm2d):
+        def forward(self, x):
+            return super().forward(x).relu()
+
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), Active(4), nn.Flatten(), nn.Linear(64, 2))
+    with pytest.raises(ValueError, match="must not mix the records of a batch, got Active"):
+        build(dataset=images(), model=model, batch_size=8, fix=True)
 
 
 def test_frozen_batch_norm_is_allowed_and_stays_frozen(build, train):

@@ -41,7 +41,6 @@ is taken; 5 the journal, or an audit, does not verify; 6 the database cannot be 
 _EXTRAS = {
     "psycopg": "ledger",
     "torch": "torch",
-    "opacus": "torch",
     "cryptography": "torch",
     "safetensors": "torch",
     "filelock": "torch",

@@ -110,7 +110,8 @@ def assemble(
     )
     if any(parameter.device.type == "cpu" for parameter in model.parameters()):
         keep_freed()
-    private = OnePassModule(group.distribute(model))
+    group.share_parameters(model)
+    private = OnePassModule(model)
     mean = options.loss_reduction == "mean"
     clipper = Clipper(private, mean=mean, clipping=options.clipping)
     private_optimizer = PrivateOptimizer(

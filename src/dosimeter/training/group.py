@@ -97,11 +97,8 @@ class Group:
             distributed.all_reduce(tensor)
         return tensor
 
-    def distribute(self, model: nn.Module) -> nn.Module:
-        """The model with rank 0's parameters on every rank."""
-        from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Dpddp
-
-        if self.size == 1 or isinstance(model, Dpddp) or is_sharded(model):
-            return model
-        wrapped: nn.Module = Dpddp(model)
-        return wrapped
+    def share_parameters(self, model: nn.Module) -> None:
+        """Give every rank rank 0's parameters; shards stay, for each rank holds others."""
+        if self.size > 1 and not is_sharded(model):
+            for parameter in model.parameters():
+                distributed.broadcast(parameter.detach(), src=0)

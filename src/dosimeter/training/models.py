@@ -9,8 +9,9 @@ So are models whose gradients would not keep the bound or cannot be seen.
 
 from __future__ import annotations
 
+import math
+
 import torch
-from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -24,6 +25,9 @@ COMPARED_ONE_IN = 512
 """How often frozen parameters are compared by value, after the first batches."""
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
+
+GROUPS = 32
+"""How many groups a converted layer has at most, as in Wu and He (2018)."""
 
 
 def require_trainable(model: nn.Module) -> None:
@@ -148,13 +152,23 @@ def _equal(now: torch.Tensor | None, before: torch.Tensor | None) -> bool:
 
 
 def _convert(model: nn.Module) -> None:
-    fixer = ModuleValidator.FIXERS
+    """Put a GroupNorm with the same parameters in the place of every live BatchNorm."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, BatchNorm) and not _is_frozen(child):
-                group_norm = fixer[type(child)](child)
-                group_norm.weight, group_norm.bias = child.weight, child.bias
-                setattr(parent, name, group_norm)
+            # A class of its own may do more than normalise: it is left, and refused.
+            if type(child) in _CONVERTED and not _is_frozen(child):
+                setattr(parent, name, _group_norm(child))
+
+
+_CONVERTED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def _group_norm(layer: nn.Module) -> nn.GroupNorm:
+    assert isinstance(layer, BatchNorm)
+    channels = layer.num_features
+    made = nn.GroupNorm(math.gcd(GROUPS, channels), channels, affine=layer.affine)
+    made.weight, made.bias = layer.weight, layer.bias
+    return made
 
 
 def _is_frozen(module: nn.Module) -> bool:
@@ -171,8 +185,9 @@ def _require_no_live_batch_norm(model: nn.Module) -> list[nn.Module]:
         if not _is_frozen(module):
             raise ValueError(
                 f"model must not mix the records of a batch, got {type(module).__name__} at "
-                f"{name or 'the top'!r}. Pass fix=True to convert it to GroupNorm, or freeze it "
-                "(requires_grad_(False) and eval()) if its averages are public."
+                f"{name or 'the top'!r}. Pass fix=True, which puts GroupNorm in the place of "
+                "PyTorch's own layers, or freeze it (requires_grad_(False) and eval()) if its "
+                "averages are public."
             )
     return [module for _, module in norms]
 

@@ -45,7 +45,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         group: Group,
         on_step: Callable[[], None],
     ) -> None:
-        # Like Opacus' own, it borrows the groups and state of `base`: no second __init__.
+        # It borrows the groups and state of `base`: no second __init__.
         self._base, self._clipper = base, clipper
         self._parameters = clipper.parameters
         self._values = sum(parameter.numel() for parameter in self._parameters)
