@@ -128,6 +128,13 @@ def test_a_command_loads_only_what_it_needs(tmp_path):
     assert out.stdout.splitlines()[-1] == "[]"
 
 
+def test_training_loads_nothing_heavy_but_torch():
+    heavy = {"opacus", "scipy", "mpmath", "dp_accounting", "sklearn", "PIL", "cryptography"}
+    code = f"import sys, dosimeter.training; print(sorted({heavy} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("module", ["dosimeter.decisions", "dosimeter.report", "dosimeter.search"])
 def test_what_runs_decide_and_its_report_need_no_torch(module):
     code = f"import sys, {module}; print({{'torch', 'opacus'}} & set(sys.modules))"

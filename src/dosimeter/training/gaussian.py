@@ -13,9 +13,7 @@ the number is computed with many digits.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import mpmath
 import torch
 
 from dosimeter.training.entropy import Keystream
@@ -105,6 +103,8 @@ def refined(keystream: Keystream, first: int, second: int, scale: float) -> tupl
         second: The 64 leading bits of the angle, likewise.
         scale: The standard deviation before rounding.
     """
+    import mpmath  # slow to load, and few draws need it
+
     words = [int(word) for word in keystream.words(4)]
     with mpmath.workdps(_DIGITS):
         uniform, turn = (
@@ -112,8 +112,5 @@ def refined(keystream: Keystream, first: int, second: int, scale: float) -> tupl
             for leading, more, last in ((first, *words[:2]), (second, *words[2:]))
         )
         radius = scale * mpmath.sqrt(-2 * mpmath.log(abs(uniform)))
-        return _nearest(radius * mpmath.cospi(turn)), _nearest(radius * mpmath.sinpi(turn))
-
-
-def _nearest(value: Any) -> int:
-    return int(mpmath.floor(value + 0.5))
+        one, other = radius * mpmath.cospi(turn), radius * mpmath.sinpi(turn)
+        return int(mpmath.floor(one + 0.5)), int(mpmath.floor(other + 0.5))

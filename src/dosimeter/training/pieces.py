@@ -14,8 +14,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
-from scipy.special import logsumexp
 
 SHORT = 1e-9
 """How often, at most, an epoch needs more physical batches than were foreseen."""
@@ -35,6 +33,8 @@ class Division:
     """
 
     def __init__(self, records: int, sample_rate: float, size: int) -> None:
+        from scipy import stats
+
         self._most = pieces(int(stats.binom.isf(UNSEEN, records, sample_rate)), size)
         self._law = records, sample_rate
         self._size = size
@@ -51,6 +51,9 @@ class Division:
     @cached_property
     def _moments(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """The logarithm of E[exp(rate * pieces of a step)], for some rates."""
+        from scipy import stats
+        from scipy.special import logsumexp
+
         counts = np.arange(self._most + 1)
         below = stats.binom.cdf(counts * self._size, *self._law)
         with np.errstate(divide="ignore"):
