@@ -19,7 +19,6 @@ from dosimeter.training.group import Group
 from dosimeter.training.loader import PrivateLoader, Reading, Records
 from dosimeter.training.onepass import OnePassModule
 from dosimeter.training.onepass.factors import Clipping
-from dosimeter.training.onepass.heap import keep_freed
 from dosimeter.training.optimizer import PrivateOptimizer
 
 
@@ -108,8 +107,6 @@ def assemble(
         values=sum(p.numel() for p in model.parameters() if p.requires_grad),
         records=len(dataset),
     )
-    if any(parameter.device.type == "cpu" for parameter in model.parameters()):
-        keep_freed()
     group.share_parameters(model)
     private = OnePassModule(model)
     mean = options.loss_reduction == "mean"

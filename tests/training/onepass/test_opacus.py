@@ -8,7 +8,7 @@ from opacus import GradSampleModule
 from opacus.layers import DPGRU, DPLSTM, DPRNN, DPMultiheadAttention
 from torch import nn
 
-from dosimeter.training import networks
+from dosimeter.runs import networks
 from dosimeter.training.onepass import Book, OnePassModule
 
 # Opacus hooks the first layer, whose input needs no gradient; torch remarks on it.
