@@ -19,7 +19,7 @@ from dosimeter.cli.app import app
 from saved_runs import save_run, save_trained
 
 PROGRAM = [sys.executable, "-c", "from dosimeter.cli import main; main()"]
-SLOW = {"demo", "plan", "train", "audit", "attack", "attack noise"}
+SLOW = {"demo", "plan", "train", "audit", "attack"}
 TABLE = "compare --delta 1e-6 --noise-multiplier 30 --steps 3 --no-menu".split()
 COLUMNS, LINES = 80, 40
 

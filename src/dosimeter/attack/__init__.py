@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact adversaries against rules, an audit of engines, and the end of weak noise."""
+"""Exact adversaries against rules, and an audit of engines."""
 
 from dosimeter.attack.auditing import Audit, audit, fixed
 from dosimeter.attack.buyer import best_buyer

@@ -43,6 +43,7 @@ for command in (
     demo.demo,
     compare.compare,
     plan.plan,
+    attack.attack,
     audit.audit,
     train.train,
     predict.predict,
@@ -62,7 +63,6 @@ for of_journal in (
 budget.app.command(cls=costs.CostCommand)(left.plan)
 budget.app.command("import", cls=outcome.Command)(journal.import_budget)
 app.add_typer(allowance.app, name="allowance")
-app.add_typer(attack.app, name="attack")
 app.add_typer(budget.app, name="budget")
 app.add_typer(stream.app, name="stream")
 app.add_typer(token.app, name="token")

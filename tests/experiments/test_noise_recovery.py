@@ -1,18 +1,13 @@
 """Taking the noise off: it works against torch's generator, and not against ours."""
 
-import multiprocessing
-
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import TensorDataset
-from typer.testing import CliRunner
 
-import dosimeter as dm
-from dosimeter.attack import gf2, noise, steps, twister
-from dosimeter.cli.app import app
-from dosimeter.training import PrivateEngine
+from dosimeter.training.entropy import SystemEntropy
+from dosimeter.training.gaussian import RoundedNormals
+from experiments.noise_recovery import __main__ as command
+from experiments.noise_recovery import gf2, mt19937, noise, steps
 
 torch.set_num_threads(1)
 
@@ -70,7 +65,7 @@ def test_the_state_gives_all_outputs_before_and_after(mask, first, last):
     masks = np.zeros(5000, np.uint32)
     masks[first:last] = mask
     values = np.where(masks > 0, truth, 0).astype(np.uint32)
-    found = twister.recover(values, masks)
+    found = mt19937.recover(values, masks)
     assert (found.rank, found.contradictions) == (found.unknowns, 0)
     assert (found.outputs(5000) == truth).all()
 
@@ -78,7 +73,7 @@ def test_the_state_gives_all_outputs_before_and_after(mask, first, last):
 def test_too_few_bits_are_refused():
     masks = np.full(700, 0xFF, np.uint32)
     with pytest.raises(ValueError, match=r"at least 19968 bits, got 5600\. Look at more"):
-        twister.recover(np.zeros(700, np.uint32), masks)
+        mt19937.recover(np.zeros(700, np.uint32), masks)
 
 
 # -- the attack ------------------------------------------------------------------------------
@@ -118,7 +113,9 @@ def test_images_with_a_black_margin(draw):
     silent = np.tile(mask.flatten(), 64)
     before = torch.nn.Linear(784, 64).weight.detach().flatten()
     if draw is None:
-        released = first_noises(1, size=len(before))[0]
+        count, grid = len(before), 2.0**20
+        drawn = RoundedNormals(count).draw(SystemEntropy().keystream(), grid, count)
+        released = (drawn / grid).float()
     else:
         released = draw(0.0, 1.0, before.shape)
     secret = torch.randn(len(before)) * ~torch.from_numpy(silent)
@@ -134,57 +131,9 @@ def test_images_with_a_black_margin(draw):
 
 
 @pytest.mark.slow
-def test_the_command_shows_both():
-    done = CliRunner().invoke(app, ["attack", "noise"])
-    assert done.exit_code == 0, done.output
-    torchs, ours = done.output.split("A private step with the noise of Dosimeter")
+def test_the_command_shows_both(capsys):
+    command.main()
+    torchs, ours = capsys.readouterr().out.split("A private step with the noise of Dosimeter")
     assert "BROKEN" in torchs
     assert "BROKEN" not in ours
     assert "stands" in ours
-
-
-# -- no state to share -----------------------------------------------------------------------
-
-
-def first_noises(count, size=4096, children=0):
-    """The noise of some steps of one engine; children fork before the first of them."""
-    model = nn.Embedding(size, 1)
-    data = TensorDataset(torch.zeros(8, 1, dtype=torch.long), torch.zeros(8))
-    engine = PrivateEngine(dm.Odometer(1e-5))
-    private, optimizer, loader = engine.make_private(
-        model,
-        torch.optim.SGD(model.parameters(), lr=0.1),
-        data,
-        noise_multiplier=1.0,
-        max_grad_norm=1.0,
-        batch_size=8,
-    )
-
-    def run():
-        seen = []
-        engine.after_step(lambda: seen.append(8 * model.weight.grad.flatten().clone()))
-        while len(seen) < count:
-            for x, _ in loader:
-                optimizer.zero_grad()
-                (0 * private(x).flatten(1).sum(dim=1)).mean().backward()
-                optimizer.step()
-        return seen[:count]
-
-    rows = []
-    fork = multiprocessing.get_context("fork")
-    for _ in range(children):
-        ours, theirs = fork.Pipe()
-        child = fork.Process(target=lambda end: end.send([r.numpy() for r in run()]), args=[theirs])
-        child.start()
-        rows += [torch.from_numpy(row) for row in ours.recv()]
-        child.join()
-    return rows + run()
-
-
-def test_noises_share_nothing_after_a_fork_either():
-    """Nine noises of 4096 numbers, any two of them; wrong one time in 10,000."""
-    rows = torch.stack(first_noises(3, children=2)).double().numpy()
-    assert len(rows) == 9
-    together = np.corrcoef(rows)[np.triu_indices(9, 1)] * np.sqrt(rows.shape[1])
-    assert np.abs(together).max() < 4.7
-    assert len(np.unique(rows.round(12))) > 0.99 * rows.size

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dosimeter.attack.twister import Recovered, UInt32s, recover
+from experiments.noise_recovery.mt19937 import Recovered, UInt32s, recover
 
 Floats = npt.NDArray[np.float64]
 Kind = TypeVar("Kind", bound=np.generic)

@@ -19,9 +19,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 from dosimeter.accounting import Odometer
-from dosimeter.attack.noise import Floats, View
 from dosimeter.rdp import SampledGaussian
 from dosimeter.training import PrivateEngine
+from experiments.noise_recovery.noise import Floats, View
 
 VOCABULARY, WIDTH, CLASSES, LENGTH = 1024, 16, 16, 8
 RESERVED = slice(104, 296)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dosimeter.attack import gf2
+from experiments.noise_recovery import gf2
 
 WORDS, _MIDDLE = 624, 397
 _HIGH, _LOW, _ALL = 0x80000000, 0x7FFFFFFF, 0xFFFFFFFF
