@@ -9,7 +9,6 @@ extra `torch`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,10 +78,10 @@ def plain_step() -> Step:
     return _step(before, model, total)
 
 
-def engine_step(new_engine: Callable[[], PrivateEngine] | None = None) -> Step:
-    """The same step taken by `PrivateEngine`, or by another engine that is made here."""
+def engine_step() -> Step:
+    """The same step taken by `PrivateEngine`."""
     model, data = _model(), _records()
-    engine = PrivateEngine(Odometer(1e-5)) if new_engine is None else new_engine()
+    engine = PrivateEngine(Odometer(1e-5))
     private, optimizer, loader = engine.make_private(
         model,
         torch.optim.SGD(model.parameters(), lr=RATE),
