@@ -18,7 +18,7 @@ from matplotlib.patches import Polygon, Rectangle
 
 import dosimeter as dm
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
-from dosimeter.attack import Shape, examples, play, strongest
+from dosimeter.compare.adversaries import Shape, examples, play, strongest
 from dosimeter.palette import QUIET, dress, of_rule
 from dosimeter.rdp import Orders
 

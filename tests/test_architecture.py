@@ -151,6 +151,7 @@ def test_what_runs_decide_and_its_report_need_no_torch(module):
         "dosimeter.accounting.classic",
         "dosimeter.attack",
         "dosimeter.compare",
+        "dosimeter.compare.adversaries",
         "dosimeter.data",
         "dosimeter.decisions",
         "dosimeter.runs",

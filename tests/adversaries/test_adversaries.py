@@ -13,7 +13,7 @@ from adversaries import counts, player
 from adversaries.lots import Lots
 from adversaries.observer import Runs, seen_of
 from dosimeter.accounting.priced.items import Item, Menu
-from dosimeter.attack import FiniteMechanism
+from dosimeter.compare.adversaries import FiniteMechanism
 
 ROUNDING = 1 + 1e-9
 

@@ -9,7 +9,7 @@ import dosimeter as dm
 from dosimeter.accounting.priced import verify
 from dosimeter.accounting.priced.items import Item, Menu
 from dosimeter.accounting.priced.menu import make_menu
-from dosimeter.attack import FiniteMechanism
+from dosimeter.compare.adversaries import FiniteMechanism
 from dosimeter.rdp.plain import from_plain, to_plain
 
 RECORD, SWAP, USER = dm.Neighbours

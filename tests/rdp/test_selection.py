@@ -14,7 +14,7 @@ from scipy import stats
 import dosimeter as dm
 from adversaries.pairs import Outputs, best, law
 from dosimeter.accounting.classic import RdpComposition
-from dosimeter.attack import FiniteMechanism
+from dosimeter.compare.adversaries import FiniteMechanism
 from dosimeter.rdp.best_of import _distance
 from dosimeter.rdp.loss import Direction
 from rdp.contract import ORDERS, _renyi

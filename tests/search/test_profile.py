@@ -14,7 +14,7 @@ import dosimeter as dm
 from adversaries.pairs import Outputs, best, law
 from dosimeter.accounting.priced.menu import Losses, hockey_stick, lattice_level
 from dosimeter.accounting.priced.profiles import pair_of, total_of
-from dosimeter.attack import FiniteMechanism
+from dosimeter.compare.adversaries import FiniteMechanism
 from dosimeter.rdp.loss import Direction
 from dosimeter.search import approximate, best_of
 from dosimeter.search.profile import _profile

@@ -11,11 +11,11 @@ from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
 from dosimeter.accounting.priced.items import Menu
 from dosimeter.accounting.priced.menu import make_menu
-from dosimeter.attack import examples
-from dosimeter.attack.buyer import best_buyer
-from dosimeter.attack.mechanism import FiniteMechanism
-from dosimeter.attack.play import Step, play
-from dosimeter.attack.search import Shape, strongest
+from dosimeter.compare.adversaries import examples
+from dosimeter.compare.adversaries.buyer import best_buyer
+from dosimeter.compare.adversaries.mechanism import FiniteMechanism
+from dosimeter.compare.adversaries.play import Step, play
+from dosimeter.compare.adversaries.search import Shape, strongest
 from dosimeter.errors import UnsoundRuleWarning
 
 _EPSILON, _DELTA, _ORDERS = examples.EPSILON, examples.DELTA, examples.ORDERS

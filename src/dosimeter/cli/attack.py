@@ -23,9 +23,9 @@ def attack(
       dosimeter attack
       dosimeter attack --json
     """
-    from dosimeter.attack import examples, play
     from dosimeter.attack.__main__ import RULES, adversaries
     from dosimeter.cli.waiting import spinning
+    from dosimeter.compare.adversaries import examples, play
 
     rows = []
     with spinning("playing"):

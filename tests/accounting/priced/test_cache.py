@@ -6,7 +6,7 @@ import pytest
 
 import dosimeter as dm
 from dosimeter.accounting.priced import cache
-from dosimeter.attack import FiniteMechanism
+from dosimeter.compare.adversaries import FiniteMechanism
 
 KEY = {"epsilon": 1.0, "delta": 1e-6}
 COSTS = [dm.Gaussian(10.0)]

@@ -1,4 +1,7 @@
-"""A filter with a menu: what it sells and what it refuses; tests/attack says whether it holds."""
+"""A filter with a menu: what it sells and what it refuses.
+
+tests/adversaries says whether it holds.
+"""
 
 import json
 import math

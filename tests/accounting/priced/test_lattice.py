@@ -10,7 +10,7 @@ import dosimeter as dm
 from dosimeter.accounting.priced.items import Direction
 from dosimeter.accounting.priced.lattice import LatticeError, Measure, Runs, step_of
 from dosimeter.accounting.priced.losses import single_loss
-from dosimeter.attack import FiniteMechanism
+from dosimeter.compare.adversaries import FiniteMechanism
 
 REMOVE, ADD = Direction.REMOVE, Direction.ADD
 EPSILONS = [-8.0, -1.0, -0.1, -0.0102, -1e-3, 0.0, 1e-4, 1e-3, 0.0301, 0.1, 0.5, 1.0, 3.0, 7.0]

@@ -15,8 +15,8 @@ from dosimeter.accounting.priced.ladder import _worst, make_ladder
 from dosimeter.accounting.priced.menu import Losses, lattice_level, least_epsilon
 from dosimeter.accounting.priced.share import LADDER_SHARE
 from dosimeter.accounting.priced.table import Bundle, stopping_value
-from dosimeter.attack import FiniteMechanism
-from dosimeter.attack.play import gate_after
+from dosimeter.compare.adversaries import FiniteMechanism
+from dosimeter.compare.adversaries.play import gate_after
 from oracles import some_output_above
 
 DELTA = 1e-6

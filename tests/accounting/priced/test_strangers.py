@@ -14,7 +14,7 @@ from dosimeter.accounting.account import Account
 from dosimeter.accounting.priced import quanta, strangers, verify
 from dosimeter.accounting.priced.items import Item, Ladder, Menu
 from dosimeter.accounting.state import seal
-from dosimeter.attack import FiniteMechanism
+from dosimeter.compare.adversaries import FiniteMechanism
 from dosimeter.ledger.accounts import read_position, write_position
 
 DELTA = 1e-6

@@ -14,7 +14,7 @@ from dosimeter.accounting.priced import ladder as ladders
 from dosimeter.accounting.priced import losses, profiles, verify
 from dosimeter.accounting.priced import menu as menus
 from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
-from dosimeter.attack import FiniteMechanism
+from dosimeter.compare.adversaries import FiniteMechanism
 from dosimeter.rdp.loss import Atoms
 from oracles import some_output_above
 

@@ -15,7 +15,7 @@ from dosimeter.accounting.priced.items import Direction, Item, Ladder, Menu
 from dosimeter.accounting.priced.losses import single_loss
 from dosimeter.accounting.priced.menu import Losses, budget_level, capacity
 from dosimeter.accounting.priced.verify import most_quanta
-from dosimeter.attack import FiniteMechanism
+from dosimeter.compare.adversaries import FiniteMechanism
 
 DELTA = 1e-6
 

@@ -3,7 +3,7 @@
 
 The single-order filter (Theorem 1) is sound. The filter over the Rényi curve (its
 Corollary 1) is not: the order that is within budget may depend on the path, and the
-proof needs one order for all paths; `dosimeter.attack` plays the counterexample. The
+proof needs one order for all paths; `dosimeter attack` plays the counterexample. The
 odometer (Theorem 2 with the union bound over orders of its Section 4.4) is sound
 one-sided. Formulas were read from the paper's text.
 """

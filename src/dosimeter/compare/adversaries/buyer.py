@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from dosimeter.accounting import Gate
-from dosimeter.attack.mechanism import FiniteMechanism
-from dosimeter.attack.play import Step, gate_after
-from dosimeter.attack.search import last_stranger
+from dosimeter.compare.adversaries.mechanism import FiniteMechanism
+from dosimeter.compare.adversaries.play import Step, gate_after
+from dosimeter.compare.adversaries.search import last_stranger
 
 
 def best_buyer(

@@ -19,8 +19,8 @@ import numpy as np
 
 from dosimeter import arguments
 from dosimeter.accounting import Gate
-from dosimeter.attack.mechanism import FiniteMechanism
-from dosimeter.attack.play import Step, gate_after
+from dosimeter.compare.adversaries.mechanism import FiniteMechanism
+from dosimeter.compare.adversaries.play import Step, gate_after
 from dosimeter.rdp.orders import FloatArray
 
 _BISECTIONS = 40

@@ -12,7 +12,7 @@ from mpmath import mp, mpf
 import dosimeter as dm
 import oracles
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
-from dosimeter.attack import FiniteMechanism, Shape, Step, examples, play, strongest
+from dosimeter.compare.adversaries import FiniteMechanism, Shape, Step, examples, play, strongest
 
 EPSILON, DELTA, ORDERS = examples.EPSILON, examples.DELTA, examples.ORDERS
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 
-from dosimeter.attack.mechanism import FiniteMechanism
-from dosimeter.attack.play import Step
+from dosimeter.compare.adversaries.mechanism import FiniteMechanism
+from dosimeter.compare.adversaries.play import Step
 
 EPSILON = 3.0
 DELTA = 1e-6

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mpmath import mp, mpf
 
 from dosimeter.accounting import Gate
-from dosimeter.attack.mechanism import FiniteMechanism
+from dosimeter.compare.adversaries.mechanism import FiniteMechanism
 
 DIGITS = 60
 

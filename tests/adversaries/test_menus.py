@@ -7,7 +7,14 @@ import pytest
 import dosimeter as dm
 from dosimeter.accounting.priced.items import Direction, Item, Menu
 from dosimeter.accounting.priced.menu import Losses, lattice_level
-from dosimeter.attack import FiniteMechanism, Shape, best_buyer, examples, play, strongest
+from dosimeter.compare.adversaries import (
+    FiniteMechanism,
+    Shape,
+    best_buyer,
+    examples,
+    play,
+    strongest,
+)
 
 DELTA = 1e-6
 RARE = FiniteMechanism((1.2,), (0.002,))

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adversaries as finite trees, played against a rule in 60 digits.
+
+A `FiniteMechanism` is a cost whose every probability is known; a `Step` asks for one and decides by
+its output what to ask for next. `play` enumerates all views, so the delta that it returns is a fact
+about the rule. The package may import costs and accounting alone.
+"""
+
+from dosimeter.compare.adversaries.buyer import best_buyer
+from dosimeter.compare.adversaries.mechanism import FiniteMechanism
+from dosimeter.compare.adversaries.play import Realised, Step, play
+from dosimeter.compare.adversaries.search import Shape, strongest
+
+__all__ = [
+    "FiniteMechanism",
+    "Realised",
+    "Shape",
+    "Step",
+    "best_buyer",
+    "play",
+    "strongest",
+]
