@@ -1,8 +1,6 @@
 """The counterexamples, exactly; and a search that breaks the curve rule but never ours."""
 
 import math
-import runpy
-import sys
 import warnings
 
 import numpy as np
@@ -187,12 +185,3 @@ class TestFiniteMechanism:
     def test_refuses_what_is_no_distribution(self, losses, chances):
         with pytest.raises(ValueError, match="must"):
             FiniteMechanism(losses, chances)
-
-
-def test_the_command_prints_who_stands(capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "dosimeter.attack.__main__", raising=False)
-    runpy.run_module("dosimeter.attack", run_name="__main__")
-    out = capsys.readouterr().out
-    verdicts = [line.rsplit(maxsplit=1)[-1] for line in out.splitlines()[2:]]
-    assert verdicts == ["BROKEN", "BROKEN", "holds", "holds", "holds", "holds"]
-    assert "1.9972" in out

@@ -199,7 +199,7 @@ def test_something_unexpected_names_the_way_to_see_more(monkeypatch):
     def fail():
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr("dosimeter.attack.__main__.adversaries", fail)
+    monkeypatch.setattr("dosimeter.compare.adversaries.examples.players", fail)
     done = CliRunner().invoke(app, ["attack"])
     assert done.exit_code == 1
     assert done.stderr == "error: RuntimeError: two lines (--debug shows where)\n"
@@ -241,8 +241,12 @@ def test_plan_says_which_gate_needs_which_noise():
         assert gate.admits(dm.Gaussian(said), 10)
 
 
-def test_attack_for_programs():
+def test_attack_prints_who_stands():
+    """For people and for programs."""
+    printed = CliRunner().invoke(app, ["attack"]).stdout
+    verdicts = [line.split()[-1] for line in printed.splitlines()[3:]]
+    assert verdicts == ["BROKEN", "BROKEN", "holds", "holds", "holds", "holds"]
+    assert "1.9972 delta" in printed
     rows = json.loads(CliRunner().invoke(app, ["attack", "--json"]).stdout)
-    holds = {row["rule"]: row["holds"] for row in rows}
-    assert holds["curve rule, tight conversion"] is False
-    assert holds["dosimeter.Filter, equal weights"] is True
+    assert [row["holds"] for row in rows] == [False, False, True, True, True, True]
+    assert rows[0]["rule"] == "curve rule, tight conversion"

@@ -23,48 +23,39 @@ def attack(
       dosimeter attack
       dosimeter attack --json
     """
-    from dosimeter.attack.__main__ import RULES, adversaries
+    from dosimeter.cli import tables
     from dosimeter.cli.waiting import spinning
-    from dosimeter.compare.adversaries import examples, play
+    from dosimeter.compare.adversaries import examples
 
-    rows = []
     with spinning("playing"):
-        players = [step for _, step in adversaries()]
-        for name, new_gate, measure in RULES:
-            reached = [play(step, new_gate, examples.EPSILON) for step in players]
-            worst = max(one.tail if measure == "tail" else one.hockey_stick for one in reached)
-            rows.append((name, measure, worst))
+        outcomes = examples.outcomes()
+    epsilon, delta = examples.EPSILON, examples.DELTA
     if as_json:
         print_json(
             [
                 {
-                    "rule": name,
-                    "measure": measure,
-                    "epsilon": examples.EPSILON,
-                    "delta": examples.DELTA,
-                    "reached": worst,
-                    "holds": worst <= examples.DELTA,
+                    "rule": one.rule,
+                    "measure": one.measure,
+                    "epsilon": epsilon,
+                    "delta": delta,
+                    "reached": one.reached,
+                    "holds": one.holds,
                 }
-                for name, measure, worst in rows
+                for one in outcomes
             ]
         )
-    else:
-        _print(rows, examples.EPSILON, examples.DELTA)
-
-
-def _print(rows: list[tuple[str, str, float]], epsilon: float, delta: float) -> None:
-    from dosimeter.cli import tables
-
+        return
     tables.print_table(
         f"delta reached at epsilon {epsilon:g} where {delta:g} was claimed",
         ("rule", "measure", "reached", "verdict"),
         [
-            (name, measure, f"{worst / delta:.4f} delta", _verdict(worst <= delta))
-            for name, measure, worst in rows
+            (
+                one.rule,
+                one.measure,
+                f"{one.reached / delta:.4f} delta",
+                "[green]holds[/green]" if one.holds else "[red]BROKEN[/red]",
+            )
+            for one in outcomes
         ],
         right=("reached",),
     )
-
-
-def _verdict(holds: bool) -> str:
-    return "[green]holds[/green]" if holds else "[red]BROKEN[/red]"

@@ -1,18 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adversaries that break rules which choose the order after the fact.
+"""Known adversaries, and the delta that they reach against each rule.
 
-Found by local search, then fixed to a few digits and verified in 60 digits by the tests.
-All use epsilon = 3, delta = 1e-6 and the orders 8 and 32: after one output order 8 has
-budget left and order 32 has not, after the other it is the reverse, so the rule that asks
-for *some* order within budget admits both, while no single order pays for both.
+The counterexamples break rules that choose the order after the fact. A local search found them;
+here they are fixed to a few digits, and the tests verify them in 60. They use epsilon = 3,
+delta = 1e-6 and the orders 8 and 32. After one output order 8 has budget left and order 32 has
+not; after the other it is the reverse. The rule that asks for *some* order within budget admits
+both, and no single order pays for both.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from dosimeter.accounting import Filter, Gate
+from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
+from dosimeter.accounting.priced.items import Menu
+from dosimeter.accounting.priced.menu import make_menu
+from dosimeter.compare.adversaries.buyer import best_buyer
 from dosimeter.compare.adversaries.mechanism import FiniteMechanism
-from dosimeter.compare.adversaries.play import Step
+from dosimeter.compare.adversaries.play import Step, play
+from dosimeter.compare.adversaries.search import Shape, strongest
+from dosimeter.errors import UnsoundRuleWarning
 
 EPSILON = 3.0
 DELTA = 1e-6
@@ -40,3 +52,73 @@ TWO_SIDED = FiniteMechanism(
     (0.1000562, -0.1000562), (9.9999897e-7, 9.9999897e-7 * math.exp(-0.1000562))
 )
 """One run, one order: |loss| passes the bound of the paper's Equation 2 with 1.9048 delta."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the worst of the adversaries reaches against a rule.
+
+    Attributes:
+        rule: The name of the rule.
+        measure: The measure in which the rule claims delta: "hockey stick" or "tail".
+        reached: The delta reached, in that measure.
+    """
+
+    rule: str
+    measure: str
+    reached: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the rule keeps the delta that it claims."""
+        return self.reached <= DELTA
+
+
+def outcomes() -> list[Outcome]:
+    """Return what the adversaries reach against each rule."""
+    found, against = [], players()
+    for rule, new_gate, measure in _RULES:
+        reached = [play(step, new_gate, EPSILON) for step in against]
+        worst = max(one.tail if measure == "tail" else one.hockey_stick for one in reached)
+        found.append(Outcome(rule, measure, worst))
+    return found
+
+
+def players() -> list[Step]:
+    """Return the known counterexamples, the best that a short search finds, and the best buyer."""
+    searched, _ = strongest(_filter, EPSILON, Shape(stages=1, outcomes=2), tries=60, restarts=1)
+    buyer, _ = best_buyer(_filter_with_menu, EPSILON, _ITEMS, depth=6)
+    found = TIGHT_CONVERSION, TAIL_CONVERSION, searched, buyer
+    return [step for step in found if step is not None]
+
+
+def _curve_rule(conversion: Conversion) -> Gate:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnsoundRuleWarning)
+        return CurveFilter(EPSILON, DELTA, orders=ORDERS, conversion=conversion)
+
+
+def _filter() -> Gate:
+    return Filter(EPSILON, DELTA, orders=ORDERS, weights=[0.5, 0.5])
+
+
+_ITEMS = (FiniteMechanism((1.1,), (0.007,)), FiniteMechanism((0.4,), (0.08,)))
+
+
+@functools.cache
+def _menu() -> Menu:
+    return make_menu(_ITEMS, EPSILON, 0.8999 * DELTA)
+
+
+def _filter_with_menu() -> Gate:
+    return Filter(EPSILON, DELTA, menu=_menu())
+
+
+_RULES: list[tuple[str, Callable[[], Gate], str]] = [
+    ("curve rule, tight conversion", lambda: _curve_rule(Conversion.TIGHT), "hockey stick"),
+    ("curve rule, paper's conversion", lambda: _curve_rule(Conversion.TAIL), "tail"),
+    ("fixed order 8", lambda: FixedOrderFilter(EPSILON, DELTA, order=8.0), "hockey stick"),
+    ("fixed order 32", lambda: FixedOrderFilter(EPSILON, DELTA, order=32.0), "hockey stick"),
+    ("dosimeter.Filter, equal weights", _filter, "hockey stick"),
+    ("dosimeter.Filter with a menu", _filter_with_menu, "hockey stick"),
+]
