@@ -18,7 +18,7 @@ from matplotlib.patches import Polygon, Rectangle
 
 import dosimeter as dm
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
-from dosimeter.compare.adversaries import Shape, examples, play, strongest
+from dosimeter.compare.adversaries import best_buyer, examples, play
 from dosimeter.palette import QUIET, dress, of_rule
 from dosimeter.rdp import Orders
 
@@ -100,8 +100,8 @@ def reached(axes: matplotlib.axes.Axes) -> None:
     }
     alone = of_rule("filter at order")
     colours = dict(zip(rules, (UNSOUND, alone, alone, FILTER), strict=True))
-    searched, _ = strongest(ours, EPSILON, Shape(stages=1, outcomes=2), tries=60, restarts=1)
-    known = [step for step in (examples.TIGHT_CONVERSION, searched) if step is not None]
+    best, _ = best_buyer(ours, EPSILON, (), depth=0, strangers=examples.STRANGERS)
+    known = [step for step in (examples.TIGHT_CONVERSION, best) if step is not None]
     for place, (name, rule) in enumerate(reversed(rules.items())):
         share = max(play(step, rule, EPSILON).hockey_stick for step in known) / DELTA
         axes.barh(place, share, height=0.6, color=colours[name], alpha=0.9)

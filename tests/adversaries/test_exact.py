@@ -1,4 +1,4 @@
-"""The counterexamples, exactly; and a search that breaks the curve rule but never ours."""
+"""The counterexamples, exactly; and adversaries that break the curve rule but never ours."""
 
 import math
 import warnings
@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 import dosimeter as dm
 import oracles
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
-from dosimeter.compare.adversaries import FiniteMechanism, Shape, Step, examples, play, strongest
+from dosimeter.compare.adversaries import FiniteMechanism, Step, best_buyer, examples, play
 
 EPSILON, DELTA, ORDERS = examples.EPSILON, examples.DELTA, examples.ORDERS
 
@@ -82,51 +82,54 @@ def test_ours_stands_against_the_known_adversaries(adversary):
         assert play(adversary, gate, EPSILON).hockey_stick <= DELTA
 
 
-SHAPES = [Shape(1, 2), Shape(2, 2), Shape(2, 3), pytest.param(Shape(3, 2), marks=pytest.mark.slow)]
+STRANGERS = (0.005, 0.02, 0.06, 0.2)
+FIRST = [
+    *(FiniteMechanism((loss,), (p,)) for loss in (0.2, 0.6, 1.2, 2.0) for p in (1e-5, 1e-4, 1e-2)),
+    FiniteMechanism((0.6, -0.5), (0.1, 0.2)),
+    FiniteMechanism((1.5, 0.8, -0.4), (1e-5, 1e-3, 0.1)),
+    FiniteMechanism((1.2, 0.9, 0.6, 0.3, -0.3), (1e-6, 1e-5, 1e-4, 1e-3, 0.1)),
+]
+"""Mechanisms that adversaries begin with; none of them is that of an example."""
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_no_adversary_found_beats_our_filter(shape):
-    adversary, value = strongest(ours, EPSILON, shape, tries=40, restarts=1, seed=1)
-    exact = play(adversary, ours, EPSILON).hockey_stick
-    assert exact == pytest.approx(value, rel=1e-9)
-    assert exact <= DELTA
+@pytest.mark.parametrize(
+    ("depth", "first", "strangers"),
+    [
+        (0, [], examples.STRANGERS),
+        (1, FIRST, STRANGERS),
+        pytest.param(2, FIRST[::3], STRANGERS, marks=pytest.mark.slow),
+    ],
+    ids=["one step", "two steps", "three steps"],
+)
+def test_no_adversary_beats_our_filter_and_the_best_comes_close(depth, first, strangers):
+    """So the test has teeth: the mixture leaves an adversary less than 1 percent."""
+    tree, value = best_buyer(ours, EPSILON, first, depth=depth, strangers=strangers)
+    exact = play(tree, ours, EPSILON).hockey_stick
+    assert exact == pytest.approx(value, rel=1e-6)
+    assert 0.99 * DELTA <= exact <= DELTA
 
 
-def test_the_search_comes_close_to_our_delta():
-    """So the test above has teeth: the mixture leaves an adversary less than 1 percent."""
-    adversary, _ = strongest(ours, EPSILON, Shape(1, 2), tries=100, restarts=1)
-    assert 0.99 * DELTA <= play(adversary, ours, EPSILON).hockey_stick <= DELTA
-
-
-def test_the_search_breaks_the_curve_rule():
-    adversary, _ = strongest(curve_rule, EPSILON, Shape(2, 2), tries=100)
-    assert play(adversary, curve_rule, EPSILON).hockey_stick > 1.5 * DELTA
+def test_the_best_adversary_of_two_steps_breaks_the_curve_rule():
+    """She finds her way without the example."""
+    tree, _ = best_buyer(curve_rule, EPSILON, FIRST, depth=1, strangers=STRANGERS)
+    assert play(tree, curve_rule, EPSILON).hockey_stick > 1.8 * DELTA
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "shape", [Shape(2, 2), Shape(2, 4), Shape(2, 8), Shape(3, 2), Shape(3, 3)], ids=str
-)
+@pytest.mark.parametrize(("depth", "size"), [(1, 15), (2, 5), (3, 2)])
 @pytest.mark.parametrize(
     ("epsilon", "delta", "orders"),
     [(3.0, 1e-6, (8.0, 32.0)), (6.0, 1e-5, (4.0, 32.0)), (1.0, 1e-6, (16.0, 64.0, 256.0))],
 )
-def test_a_longer_search_finds_none_either(shape, epsilon, delta, orders):
+def test_nor_do_longer_ones_beat_others(depth, size, epsilon, delta, orders):
     weights = [1 / len(orders)] * len(orders)
 
     def gate():
         return dm.Filter(epsilon, delta, orders=orders, weights=weights)
 
-    adversary, _ = strongest(gate, epsilon, shape, tries=150, seed=7)
-    assert play(adversary, gate, epsilon).hockey_stick <= delta
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_two_stages_come_close_too(seed):
-    adversary, _ = strongest(ours, EPSILON, Shape(2, 2), tries=900, restarts=3, seed=seed)
-    assert 0.99 * DELTA <= play(adversary, ours, EPSILON).hockey_stick <= DELTA
+    first = FIRST[:: len(FIRST) // size][:size]
+    tree, _ = best_buyer(gate, epsilon, first, depth=depth, strangers=STRANGERS)
+    assert 0 < play(tree, gate, epsilon).hockey_stick <= delta
 
 
 def test_a_refusal_ends_the_view():

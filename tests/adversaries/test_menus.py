@@ -7,14 +7,7 @@ import pytest
 import dosimeter as dm
 from dosimeter.accounting.priced.items import Direction, Item, Menu
 from dosimeter.accounting.priced.menu import Losses, lattice_level
-from dosimeter.compare.adversaries import (
-    FiniteMechanism,
-    Shape,
-    best_buyer,
-    examples,
-    play,
-    strongest,
-)
+from dosimeter.compare.adversaries import FiniteMechanism, best_buyer, examples, play
 
 DELTA = 1e-6
 RARE = FiniteMechanism((1.2,), (0.002,))
@@ -114,8 +107,17 @@ def test_the_known_adversaries_do_not_beat_a_menu(adversary):
     assert play(adversary, gate, examples.EPSILON).hockey_stick <= total(MENUS["equal prices"])
 
 
-@pytest.mark.parametrize("shape", [Shape(1, 2), Shape(2, 2)], ids=str)
-def test_no_stranger_found_beats_a_menu(shape):
+@pytest.mark.parametrize("depth", [0, 1])
+def test_no_stranger_beats_a_menu(depth):
     menu = MENUS["equal prices"]
-    adversary, _ = strongest(gate_of(menu), menu.epsilon, shape, tries=30, restarts=1, seed=1)
-    assert play(adversary, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)
+    first = [FiniteMechanism((loss,), (p,)) for loss in (0.3, 0.9, 2.0) for p in (1e-5, 1e-3)]
+    tree, _ = best_buyer(gate_of(menu), menu.epsilon, first, depth=depth, strangers=STRANGERS)
+    assert 0 < play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)
+
+
+@pytest.mark.slow
+def test_nor_do_menu_and_strangers_in_any_order():
+    menu = MENUS["equal prices"]
+    first = [RARE, MILD, FiniteMechanism((0.9,), (1e-4,)), FiniteMechanism((0.3,), (1e-3,))]
+    tree, _ = best_buyer(gate_of(menu), menu.epsilon, first, depth=3, strangers=STRANGERS)
+    assert 0 < play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)

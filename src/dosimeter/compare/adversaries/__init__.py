@@ -9,14 +9,11 @@ about the rule. The package may import costs and accounting alone.
 from dosimeter.compare.adversaries.buyer import best_buyer
 from dosimeter.compare.adversaries.mechanism import FiniteMechanism
 from dosimeter.compare.adversaries.play import Realised, Step, play
-from dosimeter.compare.adversaries.search import Shape, strongest
 
 __all__ = [
     "FiniteMechanism",
     "Realised",
-    "Shape",
     "Step",
     "best_buyer",
     "play",
-    "strongest",
 ]

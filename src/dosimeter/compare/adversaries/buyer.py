@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dosimeter.accounting import Gate
 from dosimeter.compare.adversaries.mechanism import FiniteMechanism
 from dosimeter.compare.adversaries.play import Step, gate_after
-from dosimeter.compare.adversaries.search import last_stranger
+
+_BISECTIONS = 40
 
 
 def best_buyer(
@@ -55,7 +56,8 @@ def _best(
     known: dict[tuple[tuple[int, ...], float], tuple[Step | None, float]] = {}
 
     def best(spent: tuple[FiniteMechanism, ...], loss: float) -> tuple[Step | None, float]:
-        # What a gate with a menu admits depends on how often each item was bought, not on when.
+        # What a gate admits is taken to depend on how often each was bought, not on when. Where
+        # that is wrong she finds less; `play` does not rely on it.
         state = tuple(spent.count(mechanism) for mechanism in menu), round(loss, 9)
         if state not in known:
             known[state] = grow(spent, loss)
@@ -66,7 +68,7 @@ def _best(
         gate = gate_after(spent, new_gate)
         for above in strangers:
             if loss < epsilon + above:
-                tried = last_stranger(loss, epsilon + above - loss, gate, epsilon)
+                tried = _last_stranger(loss, epsilon + above - loss, gate, epsilon)
                 found = max(found, tried, key=lambda pair: pair[1])
         for mechanism in menu if len(spent) < depth else ():
             if not gate.admits(mechanism):
@@ -81,3 +83,22 @@ def _best(
         return found
 
     return best((), 0.0)
+
+
+def _last_stranger(
+    loss: float, more: float, gate: Gate, epsilon: float
+) -> tuple[Step | None, float]:
+    """A last two-point mechanism of loss `more`, as likely as the gate admits."""
+    low, high = math.log(1e-13), math.log(0.999)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        fits = gate.admits(FiniteMechanism((more,), (math.exp(middle),)))
+        low, high = (middle, high) if fits else (low, middle)
+    mechanism = FiniteMechanism((more,), (math.exp(low),))
+    if not gate.admits(mechanism):
+        return None, max(0.0, -math.expm1(epsilon - loss))
+    value = sum(
+        float(p) * max(0.0, -math.expm1(epsilon - loss - math.log(p / q)))
+        for p, q in mechanism.worlds()
+    )
+    return Step(mechanism), value
