@@ -18,7 +18,7 @@ from matplotlib.patches import Polygon, Rectangle
 
 import dosimeter as dm
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
-from dosimeter.compare.adversaries import best_buyer, examples, play
+from dosimeter.compare.adversaries import examples, menu_adversary, play
 from dosimeter.palette import QUIET, dress, of_rule
 from dosimeter.rdp import Orders
 
@@ -100,7 +100,7 @@ def reached(axes: matplotlib.axes.Axes) -> None:
     }
     alone = of_rule("filter at order")
     colours = dict(zip(rules, (UNSOUND, alone, alone, FILTER), strict=True))
-    best, _ = best_buyer(ours, EPSILON, (), depth=0, strangers=examples.STRANGERS)
+    best, _ = menu_adversary(ours, EPSILON, (), depth=0, off_menu=examples.OFF_MENU)
     known = [step for step in (examples.TIGHT_CONVERSION, best) if step is not None]
     for place, (name, rule) in enumerate(reversed(rules.items())):
         share = max(play(step, rule, EPSILON).hockey_stick for step in known) / DELTA

@@ -10,7 +10,7 @@ from mpmath import mp, mpf
 import dosimeter as dm
 import oracles
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
-from dosimeter.compare.adversaries import FiniteMechanism, Step, best_buyer, examples, play
+from dosimeter.compare.adversaries import FiniteMechanism, Step, examples, menu_adversary, play
 
 EPSILON, DELTA, ORDERS = examples.EPSILON, examples.DELTA, examples.ORDERS
 
@@ -82,7 +82,7 @@ def test_ours_stands_against_the_known_adversaries(adversary):
         assert play(adversary, gate, EPSILON).hockey_stick <= DELTA
 
 
-STRANGERS = (0.005, 0.02, 0.06, 0.2)
+OFF_MENU = (0.005, 0.02, 0.06, 0.2)
 FIRST = [
     *(FiniteMechanism((loss,), (p,)) for loss in (0.2, 0.6, 1.2, 2.0) for p in (1e-5, 1e-4, 1e-2)),
     FiniteMechanism((0.6, -0.5), (0.1, 0.2)),
@@ -93,17 +93,17 @@ FIRST = [
 
 
 @pytest.mark.parametrize(
-    ("depth", "first", "strangers"),
+    ("depth", "first", "off_menu"),
     [
-        (0, [], examples.STRANGERS),
-        (1, FIRST, STRANGERS),
-        pytest.param(2, FIRST[::3], STRANGERS, marks=pytest.mark.slow),
+        (0, [], examples.OFF_MENU),
+        (1, FIRST, OFF_MENU),
+        pytest.param(2, FIRST[::3], OFF_MENU, marks=pytest.mark.slow),
     ],
     ids=["one step", "two steps", "three steps"],
 )
-def test_no_adversary_beats_our_filter_and_the_best_comes_close(depth, first, strangers):
+def test_no_adversary_beats_our_filter_and_the_best_comes_close(depth, first, off_menu):
     """So the test has teeth: the mixture leaves an adversary less than 1 percent."""
-    tree, value = best_buyer(ours, EPSILON, first, depth=depth, strangers=strangers)
+    tree, value = menu_adversary(ours, EPSILON, first, depth=depth, off_menu=off_menu)
     exact = play(tree, ours, EPSILON).hockey_stick
     assert exact == pytest.approx(value, rel=1e-6)
     assert 0.99 * DELTA <= exact <= DELTA
@@ -111,7 +111,7 @@ def test_no_adversary_beats_our_filter_and_the_best_comes_close(depth, first, st
 
 def test_the_best_adversary_of_two_steps_breaks_the_curve_rule():
     """She finds her way without the example."""
-    tree, _ = best_buyer(curve_rule, EPSILON, FIRST, depth=1, strangers=STRANGERS)
+    tree, _ = menu_adversary(curve_rule, EPSILON, FIRST, depth=1, off_menu=OFF_MENU)
     assert play(tree, curve_rule, EPSILON).hockey_stick > 1.8 * DELTA
 
 
@@ -128,7 +128,7 @@ def test_nor_do_longer_ones_beat_others(depth, size, epsilon, delta, orders):
         return dm.Filter(epsilon, delta, orders=orders, weights=weights)
 
     first = FIRST[:: len(FIRST) // size][:size]
-    tree, _ = best_buyer(gate, epsilon, first, depth=depth, strangers=STRANGERS)
+    tree, _ = menu_adversary(gate, epsilon, first, depth=depth, off_menu=OFF_MENU)
     assert 0 < play(tree, gate, epsilon).hockey_stick <= delta
 
 

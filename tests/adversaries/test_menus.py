@@ -7,7 +7,7 @@ import pytest
 import dosimeter as dm
 from dosimeter.accounting.priced.items import Direction, Item, Menu
 from dosimeter.accounting.priced.menu import Losses, lattice_level
-from dosimeter.compare.adversaries import FiniteMechanism, best_buyer, examples, play
+from dosimeter.compare.adversaries import FiniteMechanism, examples, menu_adversary, play
 
 DELTA = 1e-6
 RARE = FiniteMechanism((1.2,), (0.002,))
@@ -42,23 +42,23 @@ def total(menu):
 
 
 @pytest.mark.parametrize("menu", MENUS.values(), ids=MENUS.keys())
-def test_the_best_buyer_gets_the_menus_delta_and_no_more(menu):
+def test_the_menu_adversary_gets_the_menus_delta_and_no_more(menu):
     """So the table is not slack: she reaches 0.95 of what it allows, by her exact divergence."""
     costs = [item.cost for item in menu.items]
-    tree, value = best_buyer(gate_of(menu), menu.epsilon, costs, depth=menu.quanta)
+    tree, value = menu_adversary(gate_of(menu), menu.epsilon, costs, depth=menu.quanta)
     realised = play(tree, gate_of(menu), menu.epsilon).hockey_stick
     assert realised == pytest.approx(value, rel=1e-6)
     assert 0.95 * menu.delta <= realised <= menu.delta
 
 
-STRANGERS = (0.01, 0.3)
+OFF_MENU = (0.01, 0.3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("menu", MENUS.values(), ids=MENUS.keys())
 def test_strangers_besides_do_not_take_her_past_delta(menu):
     costs = [item.cost for item in menu.items]
-    tree, _ = best_buyer(gate_of(menu), menu.epsilon, costs, depth=3, strangers=STRANGERS)
+    tree, _ = menu_adversary(gate_of(menu), menu.epsilon, costs, depth=3, off_menu=OFF_MENU)
     assert play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)
 
 
@@ -68,7 +68,7 @@ def test_nor_strangers_that_the_menu_sells_itself():
     plain = MENUS["equal prices"]
     menu = replace(plain, credit=0.0199 * total(plain))
     costs = [item.cost for item in menu.items]
-    tree, _ = best_buyer(gate_of(menu), menu.epsilon, costs, depth=2, strangers=STRANGERS)
+    tree, _ = menu_adversary(gate_of(menu), menu.epsilon, costs, depth=2, off_menu=OFF_MENU)
     assert play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)
 
 
@@ -95,8 +95,8 @@ class Forgetful:
 def test_she_breaks_a_mixture_that_is_not_charged_for_the_menu():
     """So the test above has teeth."""
     menu = MENUS["equal prices"]
-    tree, _ = best_buyer(
-        lambda: Forgetful(menu), menu.epsilon, [RARE, MILD], depth=3, strangers=STRANGERS
+    tree, _ = menu_adversary(
+        lambda: Forgetful(menu), menu.epsilon, [RARE, MILD], depth=3, off_menu=OFF_MENU
     )
     assert play(tree, lambda: Forgetful(menu), menu.epsilon).hockey_stick > total(menu)
 
@@ -111,7 +111,7 @@ def test_the_known_adversaries_do_not_beat_a_menu(adversary):
 def test_no_stranger_beats_a_menu(depth):
     menu = MENUS["equal prices"]
     first = [FiniteMechanism((loss,), (p,)) for loss in (0.3, 0.9, 2.0) for p in (1e-5, 1e-3)]
-    tree, _ = best_buyer(gate_of(menu), menu.epsilon, first, depth=depth, strangers=STRANGERS)
+    tree, _ = menu_adversary(gate_of(menu), menu.epsilon, first, depth=depth, off_menu=OFF_MENU)
     assert 0 < play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)
 
 
@@ -119,5 +119,5 @@ def test_no_stranger_beats_a_menu(depth):
 def test_nor_do_menu_and_strangers_in_any_order():
     menu = MENUS["equal prices"]
     first = [RARE, MILD, FiniteMechanism((0.9,), (1e-4,)), FiniteMechanism((0.3,), (1e-3,))]
-    tree, _ = best_buyer(gate_of(menu), menu.epsilon, first, depth=3, strangers=STRANGERS)
+    tree, _ = menu_adversary(gate_of(menu), menu.epsilon, first, depth=3, off_menu=OFF_MENU)
     assert 0 < play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)

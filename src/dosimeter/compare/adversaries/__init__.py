@@ -6,14 +6,14 @@ its output what to ask for next. `play` enumerates all views, so the delta that 
 about the rule. The package may import costs and accounting alone.
 """
 
-from dosimeter.compare.adversaries.buyer import best_buyer
 from dosimeter.compare.adversaries.mechanism import FiniteMechanism
+from dosimeter.compare.adversaries.menu import menu_adversary
 from dosimeter.compare.adversaries.play import Realised, Step, play
 
 __all__ = [
     "FiniteMechanism",
     "Realised",
     "Step",
-    "best_buyer",
+    "menu_adversary",
     "play",
 ]

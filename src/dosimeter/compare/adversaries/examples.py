@@ -20,8 +20,8 @@ from dosimeter.accounting import Filter, Gate
 from dosimeter.accounting.classic import Conversion, CurveFilter, FixedOrderFilter
 from dosimeter.accounting.priced.items import Menu
 from dosimeter.accounting.priced.menu import make_menu
-from dosimeter.compare.adversaries.buyer import best_buyer
 from dosimeter.compare.adversaries.mechanism import FiniteMechanism
+from dosimeter.compare.adversaries.menu import menu_adversary
 from dosimeter.compare.adversaries.play import Step, play
 from dosimeter.errors import UnsoundRuleWarning
 
@@ -52,7 +52,7 @@ TWO_SIDED = FiniteMechanism(
 )
 """One run, one order: |loss| passes the bound of the paper's Equation 2 with 1.9048 delta."""
 
-STRANGERS = tuple(0.005 * place for place in range(1, 61))
+OFF_MENU = tuple(0.005 * place for place in range(1, 61))
 """How far above epsilon the loss after a last mechanism is tried."""
 
 
@@ -88,8 +88,8 @@ def outcomes() -> list[Outcome]:
 
 def players() -> list[Step]:
     """Return the known counterexamples, and the best adversaries of a filter and of a menu."""
-    one_step, _ = best_buyer(_filter, EPSILON, (), depth=0, strangers=STRANGERS)
-    buyer, _ = best_buyer(_filter_with_menu, EPSILON, _ITEMS, depth=6)
+    one_step, _ = menu_adversary(_filter, EPSILON, (), depth=0, off_menu=OFF_MENU)
+    buyer, _ = menu_adversary(_filter_with_menu, EPSILON, _ITEMS, depth=6)
     found = TIGHT_CONVERSION, TAIL_CONVERSION, one_step, buyer
     return [step for step in found if step is not None]
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adversary who knows a menu: she buys what serves her best after every output.
+"""The adversary who knows a menu and buys what serves her best after every output.
 
-Every purchase that the gate admits is tried after every history, so what comes out is the best
-tree of its depth, not one that a search happened to find. At any moment she may instead ask for
-something off the menu, a two-point mechanism as likely as the gate admits, and end there.
+She tries every purchase that the gate admits after every history, so the tree is the best one of
+its depth. At any moment she may instead ask for something off the menu, a two-point mechanism as
+likely as the gate admits, and end there.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from dosimeter.compare.adversaries.play import Step, gate_after
 _BISECTIONS = 40
 
 
-def best_buyer(
+def menu_adversary(
     new_gate: Callable[[], Gate],
     epsilon: float,
     menu: Sequence[FiniteMechanism],
     *,
     depth: int,
-    strangers: Sequence[float] = (),
+    off_menu: Sequence[float] = (),
 ) -> tuple[Step | None, float]:
-    """The best adversary of at most `depth` purchases, and her hockey-stick divergence.
+    """Return the best adversary of at most `depth` purchases, and her hockey-stick divergence.
 
     She wants to see one of the two worlds rather than the other, and tries either.
 
     Args:
         new_gate: Makes the gate under attack.
         epsilon: The epsilon that the gate promises.
-        menu: The mechanisms to choose from.
+        menu: The mechanisms to choose from. The gate need not have a menu of them.
         depth: How many purchases to look ahead.
-        strangers: How far above epsilon the loss after a last mechanism off the menu may be;
+        off_menu: How far above epsilon the loss after a last mechanism off the menu may be;
             none are tried if empty.
     """
-    towards_one = _best(new_gate, epsilon, menu, depth, strangers, flipped=False)
+    towards_one = _best(new_gate, epsilon, menu, depth, off_menu, flipped=False)
     towards_other = _best(new_gate, epsilon, menu, depth, (), flipped=True)
     return max(towards_one, towards_other, key=lambda pair: pair[1])
 
@@ -48,16 +48,16 @@ def _best(
     epsilon: float,
     menu: Sequence[FiniteMechanism],
     depth: int,
-    strangers: Sequence[float],
+    off_menu: Sequence[float],
     *,
     flipped: bool,
 ) -> tuple[Step | None, float]:
-    """The best adversary who wants to see that it is one world, or the other."""
+    """Return the best adversary who wants to see the first world, or if flipped the other."""
     known: dict[tuple[tuple[int, ...], float], tuple[Step | None, float]] = {}
 
     def best(spent: tuple[FiniteMechanism, ...], loss: float) -> tuple[Step | None, float]:
-        # What a gate admits is taken to depend on how often each was bought, not on when. Where
-        # that is wrong she finds less; `play` does not rely on it.
+        # This assumes that the gate's answer depends on how often each mechanism was bought, not on
+        # when. Where that is wrong she finds less; `play` does not rely on it.
         state = tuple(spent.count(mechanism) for mechanism in menu), round(loss, 9)
         if state not in known:
             known[state] = grow(spent, loss)
@@ -66,9 +66,9 @@ def _best(
     def grow(spent: tuple[FiniteMechanism, ...], loss: float) -> tuple[Step | None, float]:
         found: tuple[Step | None, float] = (None, max(0.0, -math.expm1(epsilon - loss)))
         gate = gate_after(spent, new_gate)
-        for above in strangers:
+        for above in off_menu:
             if loss < epsilon + above:
-                tried = _last_stranger(loss, epsilon + above - loss, gate, epsilon)
+                tried = _last_step(loss, epsilon + above - loss, gate, epsilon)
                 found = max(found, tried, key=lambda pair: pair[1])
         for mechanism in menu if len(spent) < depth else ():
             if not gate.admits(mechanism):
@@ -85,10 +85,8 @@ def _best(
     return best((), 0.0)
 
 
-def _last_stranger(
-    loss: float, more: float, gate: Gate, epsilon: float
-) -> tuple[Step | None, float]:
-    """A last two-point mechanism of loss `more`, as likely as the gate admits."""
+def _last_step(loss: float, more: float, gate: Gate, epsilon: float) -> tuple[Step | None, float]:
+    """Return a last two-point mechanism of loss `more`, as likely as the gate admits."""
     low, high = math.log(1e-13), math.log(0.999)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
