@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking torch's noise off a released step: from two iterates to the sum without noise.
+"""The attack: from two iterates to all noise of the step between them.
 
 torch draws float32 normals on a CPU by the formula of Box and Muller from 24 bits of the
 Mersenne twister each. Where a coordinate is known to hold no gradient, the step shows the noise
