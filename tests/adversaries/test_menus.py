@@ -122,3 +122,12 @@ def test_nor_do_menu_and_strangers_in_any_order():
     tree, _ = menu_adversary(gate_of(menu), menu.epsilon, [RARE, MILD, likely], depth=4)
     assert gate_of(menu)().admits(likely)
     assert 0 < play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)
+
+
+def test_nor_does_a_stranger_that_the_menu_sells_between_its_items():
+    plain = MENUS["equal prices"]
+    menu = replace(plain, credit=0.0199 * total(plain))
+    sold = FiniteMechanism((0.9,), (0.01,))
+    assert gate_of(menu)().account.price(sold).price == 4
+    tree, _ = menu_adversary(gate_of(menu), menu.epsilon, [RARE, sold], depth=8)
+    assert 0.8 * total(menu) <= play(tree, gate_of(menu), menu.epsilon).hockey_stick <= total(menu)
