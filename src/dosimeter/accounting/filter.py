@@ -45,7 +45,8 @@ class Filter(Meter):
     Guarantee:
         Everything ever admitted is together (epsilon, delta + approx_delta)-DP for all
         `neighbours`, though each cost may be chosen after seeing all earlier outputs
-        (Theorem 3, T4 in docs/guarantees.md). Costs must come from public parameters. Sums
+        (Theorem 3, T4 in docs/guarantees.md). If one stops earlier, `epsilon` holds ex-post, as
+        an odometer's reading does (T5). Costs must come from public parameters. Sums
         and epsilon are rounded upward. With a menu the extra record must be on the same
         side in every round, as it is for two neighbouring data sets (Theorem 5 in
         docs/prices.md).

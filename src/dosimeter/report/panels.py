@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dosimeter.decisions import Epoch, Reading
 from dosimeter.report.runs import Run
 from dosimeter.report.svg import Axes, Guide, Point, Trace, coinciding, draw, swatch
-from dosimeter.report.words import STILL
+from dosimeter.report.words import CLAIMED, STILL, claims
 from dosimeter.rounding import at_most, exact, number
 
 Value = Callable[[Epoch], float | None]
@@ -100,9 +100,12 @@ def _budget(runs: Sequence[Run]) -> Iterator[str]:
     shown = _figure("The budget burned", runs, shares, used, [Guide(100, "all of it")])
     yield shown
     axes = Axes("epoch", "ε spent")
-    title = "Epsilon that can be claimed" if shown else "The budget burned"
+    title, notes = ("Epsilon spent" if shown else "The budget burned"), []
+    if shown and all(claims(run) for run in runs):
+        title, notes = "Epsilon that can be claimed", [CLAIMED]
     lines = _burning(runs, axes, _epsilon)
-    yield _figure(title, runs, axes, lines, _limits(runs), note=_stands_still(runs))
+    note = " ".join(filter(None, [*notes, _stands_still(runs)]))
+    yield _figure(title, runs, axes, lines, _limits(runs), note=note)
 
 
 def _burning(runs: Sequence[Run], axes: Axes, value: Value) -> list[Trace]:

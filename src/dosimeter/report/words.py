@@ -7,12 +7,23 @@ from dosimeter.decisions.words import in_words
 from dosimeter.report.runs import Run
 from dosimeter.rounding import at_most, exact
 
+CLAIMED = (
+    "Each point is what holds, ex-post, for everything released until then if the run stops there. "
+    "The limit holds whatever follows."
+)
+"""What a reading of a gate is worth."""
+
 STILL = (
     "Where ε stands still at the limit, steps are not free: no more than the limit can be claimed, "
     "because the filter keeps it whatever is spent. What the steps use up is the share of the "
     "budget, and the filter refuses when none is left."
 )
 """Why epsilon may stand still while spends go on."""
+
+
+def claims(run: Run) -> bool:
+    """Return whether a run's readings hold: its gate is known and kept, and no seed was given."""
+    return bool(run.kind) and run.delta is not None and not run.overspent and not run.seeded
 
 
 def promised(run: Run) -> str:
