@@ -149,6 +149,14 @@ def test_every_page_of_an_integration_is_run():
         assert f'run_page("{page.stem}")' in tests, page.name
 
 
+def test_every_example_is_named_where_a_reader_looks():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "examples").rglob("*"):
+        if path.suffix in (".py", ".ipynb"):
+            name = str(path.relative_to(ROOT))
+            assert name in readme or str(path.parent.relative_to(ROOT)) + ")" in readme, name
+
+
 def test_what_to_install_is_the_first_line_of_every_integration():
     for page in INTEGRATIONS:
         title, _, line, *_ = page.read_text(encoding="utf-8").splitlines()

@@ -16,9 +16,9 @@ from notebooks import code_cells, outputs_of
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def run(name, *arguments, cwd):
+def run(name, *arguments, cwd, folder="examples"):
     return subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name), *arguments],
+        [sys.executable, str(ROOT / folder / name), *arguments],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -35,13 +35,13 @@ def test_adaptive_queries_end_with_a_picture(tmp_path):
 @pytest.mark.parametrize(
     ("script", "picture"),
     [
-        pytest.param("curve_rule_figure.py", "curve-rule.svg", marks=pytest.mark.slow),
-        ("burn_down_figure.py", "images/burn-down.svg"),
+        pytest.param("curve_rule.py", "curve-rule.svg", marks=pytest.mark.slow),
+        ("burn_down.py", "images/burn-down.svg"),
     ],
 )
 def test_the_pictures_are_those_in_the_docs(script, picture, tmp_path):
     """To the byte, with the matplotlib that the project pins."""
-    run(script, "fresh.svg", cwd=tmp_path)
+    run(script, "fresh.svg", cwd=tmp_path, folder="docs/figures")
     fresh = (tmp_path / "fresh.svg").read_bytes()
     assert b"<svg" in fresh
     pinned = re.search(r"^matplotlib==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
@@ -49,6 +49,13 @@ def test_the_pictures_are_those_in_the_docs(script, picture, tmp_path):
         pytest.skip("another matplotlib draws the same with other bytes")
     kept = (ROOT / "docs" / picture).read_bytes()
     assert hashlib.sha256(fresh).hexdigest() == hashlib.sha256(kept).hexdigest()
+
+
+@pytest.mark.slow
+def test_the_picture_of_prices_is_drawn(tmp_path):
+    """PNG of numbers that end in rounding: not to the byte."""
+    run("prices.py", "fresh.png", cwd=tmp_path, folder="docs/figures")
+    assert (tmp_path / "fresh.png").stat().st_size > 30_000
 
 
 @pytest.mark.slow

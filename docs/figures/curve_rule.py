@@ -22,7 +22,7 @@ from dosimeter.compare.adversaries import examples, menu_adversary, play
 from dosimeter.palette import QUIET, dress, of_rule
 from dosimeter.rdp import Orders
 
-PICTURE = pathlib.Path(__file__).parent.parent / "docs" / "curve-rule.svg"
+PICTURE = pathlib.Path(__file__).parent.parent / "curve-rule.svg"
 EPSILON, DELTA, ORDERS = examples.EPSILON, examples.DELTA, examples.ORDERS
 UNSOUND, FILTER, GREY = of_rule("some order within budget"), of_rule("filter"), QUIET
 REDDISH, BLUISH = "#f6ddd4", "#d3e3f5"

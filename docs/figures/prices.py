@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 
 from matplotlib.figure import Figure
 
@@ -14,11 +15,11 @@ from dosimeter.palette import dress, of_rule
 
 RATE, EPSILON, DELTA = 512 / 50000, 7.096, 0.9e-6
 NOISES = [1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0]
-PAGE = pathlib.Path(__file__).parent.parent / "docs" / "prices.png"
+PICTURE = pathlib.Path(__file__).parent.parent / "prices.png"
 
 
-def main() -> None:
-    """Prices a menu of seven noises and draws both panels."""
+def main(picture: pathlib.Path = PICTURE) -> None:
+    """Price a menu of seven noises and draw both panels."""
     costs = [dm.SampledGaussian(RATE, noise) for noise in NOISES]
     menu = make_menu(costs, EPSILON, DELTA)
     losses = Losses(EPSILON, DELTA, lattice_level(EPSILON))
@@ -50,9 +51,9 @@ def main() -> None:
     right.set(xlim=(0.88, 2.04), ylim=(0, 1.1 * max(per_quantum)))
     for axes in (left, right):
         dress(axes)
-    figure.savefig(PAGE, dpi=160)
-    print(f"{menu.quanta} quanta; written to {PAGE.name}")
+    figure.savefig(picture, dpi=160)
+    print(f"{menu.quanta} quanta; written to {picture.name}")
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(pathlib.Path, sys.argv[1:]))

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 import dosimeter as dm
 from dosimeter.palette import GRID, INK, QUIET, RUNS, WARN, of_rule
 
-PICTURE = pathlib.Path(__file__).parent.parent / "docs" / "images" / "burn-down.svg"
+PICTURE = pathlib.Path(__file__).parent.parent / "images" / "burn-down.svg"
 BLUE, ORANGE = of_rule("filter"), RUNS[1]
 
 QUERIES = [20.0] * 4 + [10.0] * 2 + [5.0] * 2 + [20.0] * 3 + [5.0] * 2 + [10.0] * 4 + [20.0] * 4
