@@ -58,7 +58,8 @@ def clone(tmp_path):
     git("add", "--all", "--force", cwd=clone)
     git(*who, "commit", "--quiet", "--no-verify", "--message", "clone", cwd=clone)
     install(clone)
-    assert "clone/src" in python_of(clone), "the commands must be those of the clone"
+    source = typed(clone, "python -c 'import dosimeter; print(dosimeter.__file__)'").stdout
+    assert source.startswith(str(clone)), "the commands must be those of the clone"
     return clone
 
 
@@ -78,12 +79,6 @@ def install(clone):
         (venv / f"{name}.stamp").touch()
 
 
-def python_of(clone):
-    code = "import dosimeter; print(dosimeter.__file__)"
-    python = clone / ".venv" / "bin" / "python"
-    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
-
-
 def lines():
     """Every command of the pages, in the order of a reader."""
     for page in PAGES:
@@ -93,11 +88,11 @@ def lines():
                     yield line
 
 
-def type_in(clone, line, *, again):
-    """Type one line in the clone, and check how it ends."""
+def typed(clone, line):
+    """One line as a reader types it, in the environment of the clone."""
     kept = {name: value for name, value in os.environ.items() if name not in OWN}
     path = f"{clone / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
+    return subprocess.run(
         ["bash", "-c", line],
         cwd=clone,
         env={**kept, "PATH": path},
@@ -105,6 +100,11 @@ def type_in(clone, line, *, again):
         text=True,
         check=False,
     )
+
+
+def type_in(clone, line, *, again):
+    """Type one line in the clone, and check how it ends."""
+    done = typed(clone, line)
     if again and line.split("#")[0].strip() == TRAIN:
         assert (done.returncode, done.stdout) == (2, ""), (line, done)
         assert "go on with --resume, or choose another" in done.stderr
