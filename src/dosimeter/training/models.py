@@ -4,7 +4,7 @@
 A layer that mixes the records of a batch (BatchNorm in training mode) has no per-record
 gradient, and its running averages would leave the process without noise. Such models are
 refused, with the way out; BatchNorm that is frozen in eval mode passes and is held there.
-So are models whose gradients would not keep the bound or cannot be seen.
+Half precision, whose sums do not keep the bound, and compiled layers are refused as well.
 """
 
 from __future__ import annotations
@@ -185,9 +185,8 @@ def _require_no_live_batch_norm(model: nn.Module) -> list[nn.Module]:
         if not _is_frozen(module):
             raise ValueError(
                 f"model must not mix the records of a batch, got {type(module).__name__} at "
-                f"{name or 'the top'!r}. Pass fix=True, which puts GroupNorm in the place of "
-                "PyTorch's own layers, or freeze it (requires_grad_(False) and eval()) if its "
-                "averages are public."
+                f"{name or 'the top'!r}. Pass fix=True to convert it to GroupNorm, or freeze it "
+                "(requires_grad_(False) and eval()) if its averages are public."
             )
     return [module for _, module in norms]
 
