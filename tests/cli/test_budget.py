@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 import dosimeter as dm
 from dosimeter.cli.app import app
 from dosimeter.cli.costs import cost_from, in_words
-from dosimeter.cli.outcome import ExitCode
-from dosimeter.cli.tables import bar
+from dosimeter.cli.errors import ExitCode
+from dosimeter.cli.output import bar
 from dosimeter.ledger import Ledger
 
 SPEND = ["spend", "patients", "--gaussian", "20"]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dosimeter.cli.database import DEFAULT_DB, Db, office
-from dosimeter.cli.outcome import Command, print_json
+from dosimeter.cli.errors import Command, print_json
 
 _BY = "dosimeter allowance"
 

@@ -14,13 +14,14 @@ from dosimeter.cli import (
     attack,
     audit,
     budget,
+    budget_history,
+    budget_plan,
+    budget_usage,
+    budget_verify,
     compare,
     costs,
     demo,
-    groups,
-    journal,
-    left,
-    outcome,
+    errors,
     plan,
     predict,
     report,
@@ -28,12 +29,11 @@ from dosimeter.cli import (
     stream,
     token,
     train,
-    verify,
 )
 
 app = typer.Typer(
     name="dosimeter",
-    cls=outcome.Root,
+    cls=errors.Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -50,18 +50,18 @@ for command in (
     report.report,
     serve.serve,
 ):
-    app.command(cls=outcome.Command)(command)
+    app.command(cls=errors.Command)(command)
 for of_journal in (
-    journal.history,
-    groups.usage,
-    verify.verify,
-    journal.export,
-    verify.anchor,
-    journal.identity,
+    budget_history.history,
+    budget_usage.usage,
+    budget_verify.verify,
+    budget_history.export,
+    budget_verify.anchor,
+    budget_history.identity,
 ):
-    budget.app.command(cls=outcome.Command)(of_journal)
-budget.app.command(cls=costs.CostCommand)(left.plan)
-budget.app.command("import", cls=outcome.Command)(journal.import_budget)
+    budget.app.command(cls=errors.Command)(of_journal)
+budget.app.command(cls=costs.CostCommand)(budget_plan.plan)
+budget.app.command("import", cls=errors.Command)(budget_history.import_budget)
 app.add_typer(allowance.app, name="allowance")
 app.add_typer(budget.app, name="budget")
 app.add_typer(stream.app, name="stream")

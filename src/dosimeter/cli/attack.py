@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dosimeter.cli.outcome import print_json
+from dosimeter.cli.errors import print_json
 
 
 def attack(
@@ -23,8 +23,8 @@ def attack(
       dosimeter attack
       dosimeter attack --json
     """
-    from dosimeter.cli import tables
-    from dosimeter.cli.waiting import spinning
+    from dosimeter.cli import output
+    from dosimeter.cli.progress import spinning
     from dosimeter.compare.adversaries import examples
 
     with spinning("playing"):
@@ -45,7 +45,7 @@ def attack(
             ]
         )
         return
-    tables.print_table(
+    output.print_table(
         f"delta reached at epsilon {epsilon:g} where {delta:g} was claimed",
         ("rule", "measure", "reached", "verdict"),
         [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli.outcome import ExitCode, print_json
+from dosimeter.cli.errors import ExitCode, print_json
 
 if TYPE_CHECKING:
     from dosimeter.attack import Audit
@@ -52,7 +52,7 @@ def audit(
     from dosimeter.accounting import Filter
     from dosimeter.attack import audit as audited
     from dosimeter.attack import fixed as unchanged
-    from dosimeter.cli.waiting import waiting
+    from dosimeter.cli.progress import waiting
 
     gate = Filter(epsilon, delta)
     from dosimeter.training import PrivateEngine
@@ -82,10 +82,10 @@ def _plain(done: Audit) -> dict[str, Any]:
 
 
 def _print(done: Audit) -> None:
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
     from dosimeter.rounding import at_least, at_most, exact
 
-    tables.print_table(
+    output.print_table(
         f"{done.steps} steps on {done.canaries:,} canaries, epsilon at delta {exact(done.delta)}",
         ("epsilon", "", "takes for granted"),
         [
@@ -99,7 +99,7 @@ def _print(done: Audit) -> None:
         right=("epsilon",),
     )
     typer.echo()
-    tables.print_table(
+    output.print_table(
         f"tests against what was charged, false alarm {exact(done.false_alarm)} in all",
         ("test", "stands out most", "p", "verdict"),
         [

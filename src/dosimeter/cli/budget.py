@@ -13,7 +13,7 @@ import typer
 
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
-from dosimeter.cli.outcome import EXIT_CODES, Command, ExitCode, Group, print_json
+from dosimeter.cli.errors import EXIT_CODES, Command, ExitCode, Group, print_json
 
 app = typer.Typer(
     cls=Group,
@@ -94,7 +94,7 @@ def create(
       dosimeter budget create clicks --odometer --delta 1e-6
       dosimeter budget create scans --epsilon 2 --delta 1e-6 --menu "gaussian 50"
     """
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
     from dosimeter.neighbours import Neighbours
 
     if odometer == (epsilon is not None):
@@ -118,7 +118,7 @@ def create(
         if as_json:
             print_json([asdict(budget.statement()) for budget in made])
         else:
-            tables.print_budgets([budget.statement() for budget in made])
+            output.print_budgets([budget.statement() for budget in made])
 
 
 @app.command("list", cls=Command)
@@ -136,14 +136,14 @@ def list_budgets(
     Example:
       dosimeter budget list --json
     """
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
 
     with opened(db) as ledger:
         statements = ledger.statements(after=after, most=most)
         if as_json:
             print_json([asdict(statement) for statement in statements])
         else:
-            tables.print_budgets(statements)
+            output.print_budgets(statements)
         if not statements and after is None:
             typer.echo("no budgets yet; dosimeter budget create makes one", err=True)
         if len(statements) == most:
@@ -162,7 +162,7 @@ def show(name: Name, block: Block = None, db: Db = DEFAULT_DB, as_json: Json = F
       dosimeter budget show patients
       dosimeter budget show visits --block 2026-01..2026-06
     """
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
 
     with opened(db) as ledger:
         blocks = members(ledger, name, block)
@@ -171,7 +171,7 @@ def show(name: Name, block: Block = None, db: Db = DEFAULT_DB, as_json: Json = F
             if as_json:
                 print_json([asdict(one) for one in statements])
             else:
-                tables.print_budgets(statements)
+                output.print_budgets(statements)
             return
         budget = ledger[name]
         statement = budget.statement()
@@ -189,7 +189,7 @@ def show(name: Name, block: Block = None, db: Db = DEFAULT_DB, as_json: Json = F
                 }
             )
         else:
-            tables.print_statement(statement, str(budget.guarantee()), budget.spent_share)
+            output.print_statement(statement, str(budget.guarantee()), budget.spent_share)
             if last is not None and statement.limit < math.inf:
                 typer.echo(f"affordable  {affordable:,} more of {last.priced()}")
 
@@ -222,7 +222,7 @@ def spend(
       dosimeter budget spend visits --block 2026-01..2026-06 --gaussian 20
       dosimeter budget spend patients --laplace 10 --count 3 --key job-12
     """
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
 
     asked = given_cost(context)
     with opened(db) as ledger:
@@ -235,7 +235,7 @@ def spend(
             print_json([{**one._asdict(), "cost": repr(one.cost)} for one in receipts.values()])
             return
         for receipt in receipts.values():
-            tables.print_receipt(receipt)
+            output.print_receipt(receipt)
 
 
 @app.command(cls=Command)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli.outcome import print_json
+from dosimeter.cli.errors import print_json
 from dosimeter.nearest import nearest
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def compare(
       dosimeter compare --delta 1e-6 --sample-rate 0.01 --noise-multiplier 1 \\
           --steps 500 --no-menu --plot rules.svg
     """
-    from dosimeter.cli.waiting import waiting
+    from dosimeter.cli.progress import waiting
     from dosimeter.compare import compare as compared
 
     rows = _schedule(schedule, sample_rate, noise_multiplier, steps)
@@ -140,7 +140,7 @@ def _plain(result: Comparison) -> dict[str, object]:
 
 
 def _print(result: Comparison) -> None:
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
     from dosimeter.rounding import at_most, exact
 
     rows = []
@@ -152,4 +152,4 @@ def _print(result: Comparison) -> None:
             (name, at_most(line.last, padded=True) if finite else "no bound", ratio, line.validity)
         )
     title = f"epsilon of {result.steps[-1]:,} steps at delta {exact(result.delta)}"
-    tables.print_rules(title, ("epsilon", "ratio"), rows)
+    output.print_rules(title, ("epsilon", "ratio"), rows)

@@ -28,13 +28,13 @@ def demo(
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"out must be a folder, got {str(out)!r}, which is a file")
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
     from dosimeter.cli.digits import WAYS, conclusion, row, save, train
     from dosimeter.report import write
 
     results = {way: train(way, repeats) for way in WAYS}
     write([save(way, histories, out) for way, histories in results.items()], out / "report.html")
-    tables.print_table(
+    output.print_table(
         f"\nDigits, each way trained {'once' if repeats == 1 else f'{repeats} times'}",
         ("way", "test accuracy", "epsilon, at most", "epochs"),
         [row(way, histories) for way, histories in results.items()],

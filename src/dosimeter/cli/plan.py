@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli.outcome import ExitCode, print_json
+from dosimeter.cli.errors import ExitCode, print_json
 
 if TYPE_CHECKING:
     from dosimeter.compare import Plan
@@ -47,7 +47,7 @@ def plan(
       dosimeter plan --epsilon 1 --delta 1e-6 --steps 10
     """
     from dosimeter.accounting.calibrate import mechanism
-    from dosimeter.cli.waiting import spinning
+    from dosimeter.cli.progress import spinning
     from dosimeter.compare import plan as planned
 
     if (noise_multiplier is None) == (steps is None):
@@ -99,10 +99,10 @@ def _plain(made: Plan) -> dict[str, object]:
 
 
 def _print_steps(made: Plan) -> None:
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
 
     most = max(row.steps for row in made.rows)
-    tables.print_rules(
+    output.print_rules(
         f"{made.cost} within {_budget(made)}",
         ("steps", "share"),
         [
@@ -118,12 +118,12 @@ def _print_steps(made: Plan) -> None:
 
 
 def _print_noise(made: Plan, sample_rate: float) -> None:
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
     from dosimeter.rdp.plain import to_plain
     from dosimeter.rounding import at_most, exact
 
     noises = [to_plain(row.cost)["noise_multiplier"] for row in made.rows]
-    tables.print_rules(
+    output.print_rules(
         f"least noise for {made.steps:,} steps at sample rate {exact(sample_rate)} "
         f"within {_budget(made)}",
         ("noise multiplier", "ratio"),

@@ -12,7 +12,7 @@ import typer
 from dosimeter.cli.budget import Actor, Json, Neighbouring, Purpose, warn_of_nobody
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, opened
-from dosimeter.cli.outcome import EXIT_CODES, Command, print_json
+from dosimeter.cli.errors import EXIT_CODES, Command, print_json
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Statement
@@ -157,7 +157,7 @@ def spend(
     Example:
       dosimeter stream spend visits --last 30 --gaussian 40 --purpose "mean stay"
     """
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
 
     cost = given_cost(context)
     with opened(db) as ledger:
@@ -168,13 +168,13 @@ def spend(
         print_json([{**one._asdict(), "cost": repr(one.cost)} for one in receipts.values()])
         return
     for receipt in receipts.values():
-        tables.print_receipt(receipt)
+        output.print_receipt(receipt)
 
 
 def _print(statements: list[Statement], *, as_json: bool) -> None:
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
 
     if as_json:
         print_json([asdict(one) for one in statements])
     else:
-        tables.print_budgets(statements)
+        output.print_budgets(statements)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dosimeter.cli.database import DEFAULT_DB, Db, office
-from dosimeter.cli.outcome import Command, Group, print_json
+from dosimeter.cli.errors import Command, Group, print_json
 
 app = typer.Typer(
     cls=Group,

@@ -14,12 +14,12 @@ import typer
 
 from dosimeter.cli.budget import Block, Json, Name
 from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
-from dosimeter.cli.outcome import print_json
+from dosimeter.cli.errors import print_json
 from dosimeter.cli.pages import Out
-from dosimeter.cli.waiting import waiting
+from dosimeter.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from dosimeter.cli.tables import Line
+    from dosimeter.cli.output import Line
     from dosimeter.ledger.activity import Activity
 
 _NOTE = (
@@ -54,7 +54,7 @@ def history(
       dosimeter budget history patients --last 5
       dosimeter budget history visits --block 2026-01..2026-06 --out journal.html
     """
-    from dosimeter.cli import pages, tables
+    from dosimeter.cli import output, pages
     from dosimeter.ledger.activity import Activity, activities
 
     pages.require_known(out)
@@ -75,9 +75,9 @@ def history(
         return
     lines = activities(found) if whole else [Activity([entry]) for entry in found]
     names = [budget.name for budget in budgets]
-    rows = [tables.entry_row(line, names) for line in lines[-last:]]
+    rows = [output.entry_row(line, names) for line in lines[-last:]]
     if out is None:
-        tables.print_entries(rows, named=len(budgets) > 1)
+        output.print_entries(rows, named=len(budgets) > 1)
         if len(lines) > last:
             cut = len(lines) - last
             many = "1 earlier line" if cut == 1 else f"{cut:,} earlier lines"
@@ -87,7 +87,7 @@ def history(
     if out.suffix.lower() == ".csv":
         pages.write_csv(out, _COLUMNS, [_plain(one) for parts in within for one in parts])
     else:
-        unfolded = [[_cells(tables.entry_row(one, names)) for one in parts] for parts in within]
+        unfolded = [[_cells(output.entry_row(one, names)) for one in parts] for parts in within]
         page = pages.Table(_COLUMNS, [_cells(row) for row in rows], ("count", "epsilon", "entry"))
         pages.write_page(out, f"{name}: journal", [_NOTE], page, unfolded)
     typer.echo(f"{len(rows)} lines about {sum(map(len, within))} entries are in {out}")

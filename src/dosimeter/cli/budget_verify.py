@@ -13,8 +13,8 @@ import typer
 
 from dosimeter.cli.budget import Block, Json
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
-from dosimeter.cli.outcome import ExitCode, print_json
-from dosimeter.cli.waiting import waiting
+from dosimeter.cli.errors import ExitCode, print_json
+from dosimeter.cli.progress import waiting
 from dosimeter.files import replaced
 
 if TYPE_CHECKING:

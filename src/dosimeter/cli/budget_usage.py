@@ -12,7 +12,7 @@ import typer
 
 from dosimeter.cli.budget import Block, Json
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
-from dosimeter.cli.outcome import print_json
+from dosimeter.cli.errors import print_json
 from dosimeter.cli.pages import Out
 
 if TYPE_CHECKING:
@@ -85,14 +85,14 @@ def usage(
 
 def _print(title: str, head: list[str], rows: list[list[str]], *, alone: bool) -> None:
     """On a terminal, which is narrow, and on which names must not draw."""
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
 
     left_out = ("first", "budgets" if alone else "last")
     kept = [place for place, name in enumerate(head) if name not in left_out]
-    tables.print_table(
+    output.print_table(
         title,
         [head[place] for place in kept],
-        [[tables.plain(row[place]) for place in kept] for row in rows],
+        [[output.plain(row[place]) for place in kept] for row in rows],
         right={*_COLUMNS} - {*_TEXTS},
     )
 

@@ -12,7 +12,7 @@ import typer
 from dosimeter.cli.budget import Block, Json, Name
 from dosimeter.cli.costs import given_cost, is_cost_given
 from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
-from dosimeter.cli.outcome import ExitCode, print_json
+from dosimeter.cli.errors import ExitCode, print_json
 from dosimeter.cli.plan import Noise, SampleRate, Steps
 from dosimeter.rounding import exact
 
@@ -42,7 +42,7 @@ def plan(
       dosimeter budget plan visits --block 2026-01..2026-06 --steps 10
     """
     from dosimeter.accounting.calibrate import mechanism
-    from dosimeter.cli.waiting import spinning
+    from dosimeter.cli.progress import spinning
 
     given = is_cost_given(context)
     cost = given_cost(context) if given else None
@@ -93,14 +93,14 @@ def _used(budget: Budget) -> str:
 
 
 def _print(names: list[str], used: list[str], found: Sequence[float], what: str) -> None:
-    from dosimeter.cli import tables
+    from dosimeter.cli import output
 
     counts = isinstance(found[0], int)
     heading = "steps" if counts else "least noise"
     said = [f"{n:,}" if counts else "none" if n == math.inf else exact(n) for n in found]
     said = ["any" if of == "no limit" else one for one, of in zip(said, used, strict=True)]
-    rows = zip(map(tables.plain, names), used, said, strict=True)
-    tables.print_table(
+    rows = zip(map(output.plain, names), used, said, strict=True)
+    output.print_table(
         f"{what} in what is left",
         ("budget", "used up", heading),
         rows,
