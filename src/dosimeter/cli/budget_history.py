@@ -19,14 +19,8 @@ from dosimeter.cli.pages import Out
 from dosimeter.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from dosimeter.cli.output import Line
-    from dosimeter.ledger.activity import Activity
+    from dosimeter.ledger.records import Entry
 
-_NOTE = (
-    "Spends by one person for one purpose are one line, also in several blocks, and so is whatever "
-    "one request did in them; a line of several entries unfolds. Times are in UTC, by the clients' "
-    "clocks. Epsilon is what was spent after the last entry, in the block where that is most."
-)
 _COLUMNS = ("kind", "actor", "purpose", "cost", "count", "epsilon", "budget", "entry", "time")
 
 
@@ -47,12 +41,12 @@ def history(
     """Show the last lines of a journal, or those of a group.
 
     Spends by one person for one purpose, such as the steps of a training run, are one line, also
-    in several blocks; an .html page unfolds it. Every entry is in a .csv, in JSON and with --each.
+    in several blocks. Every entry is in a .csv, in JSON and with --each.
 
     \b
     Example:
       dosimeter budget history patients --last 5
-      dosimeter budget history visits --block 2026-01..2026-06 --out journal.html
+      dosimeter budget history visits --block 2026-01..2026-06 --out journal.csv
     """
     from dosimeter.cli import output, pages
     from dosimeter.ledger.activity import Activity, activities
@@ -83,27 +77,15 @@ def history(
             many = "1 earlier line" if cut == 1 else f"{cut:,} earlier lines"
             typer.echo(f"{many}; --last {len(lines)} shows all", err=True)
         return
-    within = [[Activity([entry]) for entry in line.entries] for line in lines[-last:]]
-    if out.suffix.lower() == ".csv":
-        pages.write_csv(out, _COLUMNS, [_plain(one) for parts in within for one in parts])
-    else:
-        unfolded = [[_cells(output.entry_row(one, names)) for one in parts] for parts in within]
-        page = pages.Table(_COLUMNS, [_cells(row) for row in rows], ("count", "epsilon", "entry"))
-        pages.write_page(out, f"{name}: journal", [_NOTE], page, unfolded)
-    typer.echo(f"{len(rows)} lines about {sum(map(len, within))} entries are in {out}")
+    entries = [entry for line in lines[-last:] for entry in line.entries]
+    pages.write_csv(out, _COLUMNS, map(_plain, entries))
+    typer.echo(f"{len(rows)} lines about {len(entries)} entries are in {out}")
 
 
-def _cells(row: Line) -> list[str]:
-    """A line of the journal as a page has it: what it is about first, when last."""
-    return [row.kind, row.actor, row.purpose, row.cost, row.count, row.epsilon,
-            row.where, row.entry, row.time]  # fmt: skip
-
-
-def _plain(one: Activity) -> list[object]:
-    """The same of one entry for programs, numbers as numbers."""
+def _plain(entry: Entry) -> list[object]:
+    """Return what a CSV file says of an entry, numbers as numbers."""
     from dosimeter.cli.costs import in_words
 
-    entry = one.first
     cost = in_words(json.loads(entry.cost)) if entry.cost else ""
     return [entry.kind, entry.actor, entry.purpose, cost, entry.count, entry.epsilon,
             entry.budget, entry.sequence, entry.time]  # fmt: skip

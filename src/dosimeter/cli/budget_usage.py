@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from dosimeter.ledger import Statement
     from dosimeter.ledger.usage import Use
 
-_NOTE = (
-    "Epsilon and what is used up are what these spends would come to without all others, in the "
-    "budget where that is most: shares nearly add up, epsilons do not. A spend in several blocks "
-    "is one spend; steps are the steps or queries that it paid for. A refusal is noted in the "
-    "block that refused it."
-)
 _COLUMNS = ("used up", "epsilon", "spends", "steps", "refused", "budgets", "last", "first")
 _TEXTS = ("budgets", "last", "first")
 
@@ -50,7 +44,7 @@ def usage(
     \b
     Example:
       dosimeter budget usage patients --by purpose
-      dosimeter budget usage visits --by person,purpose --out usage.html
+      dosimeter budget usage visits --by person,purpose --out usage.csv
     """
     from dosimeter.cli import pages
     from dosimeter.ledger.usage import used, words
@@ -74,12 +68,8 @@ def usage(
     if out is None:
         _print(f"{title}\n{terms}", head, rows + total[: len(rows) - 1], alone=len(chosen) == 1)
         return
-    if out.suffix.lower() == ".csv":
-        plain = [_plain(use, chosen) for use in found]
-        pages.write_csv(out, [*asked, "share", *_COLUMNS[1:]], plain)
-    else:
-        right = [name for name in _COLUMNS if name not in _TEXTS]
-        pages.write_page(out, title, [terms, _NOTE], pages.Table(head, rows, right, total))
+    plain = [_plain(use, chosen) for use in found]
+    pages.write_csv(out, [*asked, "share", *_COLUMNS[1:]], plain)
     typer.echo(f"{len(found)} rows are in {out}")
 
 
