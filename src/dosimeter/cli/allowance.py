@@ -9,6 +9,7 @@ import typer
 
 from dosimeter.cli.database import DEFAULT_DB, Db, office
 from dosimeter.cli.errors import Command, print_json
+from dosimeter.cli.options import Json, Name
 
 _BY = "dosimeter allowance"
 
@@ -25,7 +26,6 @@ Example:
 For whoever has the database that a service serves. What a holder spends from the
 budget through the service is spent in both, or in neither.""",
 )
-Name = Annotated[str, typer.Argument(help="Name of the budget.")]
 Label = Annotated[str, typer.Argument(help="What the allowance is called.")]
 
 
@@ -52,7 +52,7 @@ def give(
 def list_allowances(
     name: Name,
     db: Db = DEFAULT_DB,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the allowances in a budget.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dosimeter.cli.errors import ExitCode, print_json
+from dosimeter.cli.options import Json
 
 if TYPE_CHECKING:
     from dosimeter.attack import Audit
@@ -35,7 +36,7 @@ def audit(
     seed: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="Repeat who is in; noise stays new.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Test whether the engine does what it charges for.
 

@@ -14,6 +14,17 @@ import typer
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
 from dosimeter.cli.errors import EXIT_CODES, Command, ExitCode, Group, print_json
+from dosimeter.cli.options import (
+    RECORD,
+    Actor,
+    Block,
+    Count,
+    Json,
+    Key,
+    Name,
+    Neighbouring,
+    Purpose,
+)
 
 app = typer.Typer(
     cls=Group,
@@ -29,20 +40,6 @@ Example:
 
 {EXIT_CODES}""",
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Name = Annotated[str, typer.Argument(help="Name of the budget.", autocompletion=complete_budgets)]
-Block = Annotated[
-    str | None, typer.Option(metavar="A..B", help="Only blocks from A to B of a group.")
-]
-Neighbouring = Annotated[
-    str, typer.Option(metavar="WORDS", help="Or 'replace one record', 'add/remove one user'.")
-]
-_RECORD = "add/remove one record"
-Purpose = Annotated[str, typer.Option(metavar="WORDS", help="What for, in words.")]
-Actor = Annotated[
-    str, typer.Option(metavar="NAME", envvar=["DOSIMETER_ACTOR", "USER"], help="Who.")
-]
 
 
 def warn_of_nobody(actor: str, db: str) -> None:
@@ -71,7 +68,7 @@ def create(
             help="Declare a mechanism, as 'gaussian 20'; repeat, the most used first.",
         ),
     ] = None,
-    neighbours: Neighbouring = _RECORD,
+    neighbours: Neighbouring = RECORD,
     block: Annotated[
         list[str] | None,
         typer.Option(
@@ -201,10 +198,8 @@ def spend(
         list[str],
         typer.Argument(help="Names; all are spent from, or none.", autocompletion=complete_budgets),
     ],
-    count: Annotated[int, typer.Option(metavar="COUNT", help="How many steps or queries.")] = 1,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
-    ] = None,
+    count: Count = 1,
+    key: Key = None,
     block: Block = None,
     purpose: Purpose = "",
     actor: Actor = "",

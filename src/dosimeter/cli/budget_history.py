@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli.budget import Block, Json, Name
 from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
 from dosimeter.cli.errors import print_json
-from dosimeter.cli.pages import Out
+from dosimeter.cli.options import Block, Json, Name, Out
 from dosimeter.cli.progress import waiting
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dosimeter.cli.budget import Block, Json, Name
 from dosimeter.cli.costs import given_cost, is_cost_given
 from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
 from dosimeter.cli.errors import ExitCode, print_json
-from dosimeter.cli.plan import Noise, SampleRate, Steps
+from dosimeter.cli.options import Block, Json, Name, Noise, SampleRate, Steps
 from dosimeter.rounding import exact
 
 if TYPE_CHECKING:

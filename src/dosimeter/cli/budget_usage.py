@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli.budget import Block, Json
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
 from dosimeter.cli.errors import print_json
-from dosimeter.cli.pages import Out
+from dosimeter.cli.options import Block, Json, Out
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Statement

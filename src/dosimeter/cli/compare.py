@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dosimeter.cli.errors import print_json
+from dosimeter.cli.options import Json
 from dosimeter.nearest import nearest
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def compare(
     ] = None,
     points: Annotated[int, typer.Option(metavar="COUNT", help="At how many moments to read.")] = 40,
     menu: Annotated[bool, typer.Option(help="Price menus as well (takes seconds).")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare epsilon under published rules, ours and the limit.
 

@@ -7,13 +7,9 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from dosimeter.files import replaced
 
-Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a .csv file.")]
 Row = Sequence[str]
 
 

@@ -8,20 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dosimeter.cli.errors import ExitCode, print_json
+from dosimeter.cli.options import Json, Noise, SampleRate, Steps
 
 if TYPE_CHECKING:
     from dosimeter.compare import Plan
-
-Noise = Annotated[
-    float | None, typer.Option(metavar="NUMBER", help="Count the steps that this noise allows; or")
-]
-Steps = Annotated[
-    int | None,
-    typer.Option(metavar="COUNT", help="find the least noise that allows this many steps."),
-]
-SampleRate = Annotated[
-    float, typer.Option(metavar="NUMBER", help="Probability that a record joins a step; 1 for all.")
-]
 
 _GATES = {"filter": "filter or ledger, no menu"}
 """What people may not take a rule's name to mean."""
@@ -33,7 +23,7 @@ def plan(
     noise_multiplier: Noise = None,
     steps: Steps = None,
     sample_rate: SampleRate = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Count the steps a budget affords, or find the noise they need.
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli.budget import Actor, Json, Neighbouring, Purpose, warn_of_nobody
+from dosimeter.cli.budget import warn_of_nobody
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, opened
 from dosimeter.cli.errors import EXIT_CODES, Command, print_json
+from dosimeter.cli.options import RECORD, Actor, Count, Json, Key, Neighbouring, Purpose
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Statement
@@ -36,7 +37,6 @@ Last = Annotated[
     int | None,
     typer.Option(metavar="COUNT", min=1, help="Only the last so many blocks; all by default."),
 ]
-Count = Annotated[int, typer.Option(metavar="COUNT", help="How many steps or queries.")]
 
 
 @app.command(cls=Command)
@@ -52,7 +52,7 @@ def create(
         list[str] | None,
         typer.Option(metavar="COST", help="Declare a mechanism, as 'gaussian 20'; repeat."),
     ] = None,
-    neighbours: Neighbouring = "add/remove one record",
+    neighbours: Neighbouring = RECORD,
     exist_ok: Annotated[
         bool, typer.Option("--exist-ok", help="Content if it is there, by the same rule and terms.")
     ] = False,
@@ -143,9 +143,7 @@ def spend(
     name: Name,
     last: Annotated[int, typer.Option(metavar="COUNT", min=1, help="In the last so many blocks.")],
     count: Count = 1,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="A retry with the same key spends once.")
-    ] = None,
+    key: Key = None,
     purpose: Purpose = "",
     actor: Actor = "",
     db: Db = DEFAULT_DB,

@@ -10,6 +10,7 @@ import typer
 
 from dosimeter.cli.database import DEFAULT_DB, Db, office
 from dosimeter.cli.errors import Command, Group, print_json
+from dosimeter.cli.options import Json
 
 app = typer.Typer(
     cls=Group,
@@ -53,7 +54,7 @@ def issue(
 @app.command("list", cls=Command)
 def list_tokens(
     db: Db = DEFAULT_DB,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List every token that was ever issued, without its secret.
 

@@ -11,6 +11,7 @@ import typer
 
 from dosimeter.cli.database import require_there
 from dosimeter.cli.errors import print_json
+from dosimeter.cli.options import Json
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
@@ -37,7 +38,7 @@ def train(
         str | None,
         typer.Option(metavar="URL", help="Budget service that shows the run and can stop it."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Train privately, as a config file says, without writing Python.
 
