@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 
 import dosimeter as dm
 from dosimeter.cli.app import app
+from dosimeter.cli.budget_output import bar
 from dosimeter.cli.costs import cost_from, in_words
 from dosimeter.cli.errors import ExitCode
-from dosimeter.cli.output import bar
 from dosimeter.ledger import Ledger
 
 SPEND = ["spend", "patients", "--gaussian", "20"]
@@ -266,11 +266,11 @@ class TestEnds:
 
 
 @pytest.mark.parametrize(
-    ("spent", "filled"),
+    ("share", "filled"),
     [(0.0, 0), (1e-9, 1), (0.5, 5), (0.999999, 9), (1.0, 10), (float("inf"), 10)],
 )
-def test_a_bar_is_full_only_when_nothing_is_left(spent: float, filled: int) -> None:
-    assert bar(spent, 1.0, width=10) == "█" * filled + "░" * (10 - filled)
+def test_a_bar_is_full_only_when_nothing_is_left(share: float, filled: int) -> None:
+    assert bar(share, width=10) == "█" * filled + "░" * (10 - filled)
 
 
 def test_what_is_spent_is_said_rounded_up() -> None:

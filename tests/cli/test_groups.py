@@ -108,7 +108,7 @@ def test_a_reservation_belongs_to_whoever_made_it() -> None:
 def test_tables_of_usage() -> None:
     spend("--block", "2026-02", "--actor", "[red]\x1b[2Jeve")
     lines = run("usage", "visits").output.splitlines()
-    assert "[red] [2Jeve" in lines[4]
+    assert "[red]\\x1b[2Jeve" in lines[4]
     assert lines[1] == "12 budgets: 2026-01..2026-12; limit of each: epsilon 1 at delta 1e-06"
     assert "5.6 %" in lines[4]
     assert all(len(line) <= 80 for line in lines)  # also where a terminal has more room

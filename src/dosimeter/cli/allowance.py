@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from dosimeter.cli.database import DEFAULT_DB, Db, office
-from dosimeter.cli.errors import Command, print_json
+from dosimeter.cli.errors import Command
 from dosimeter.cli.options import Json, Name
+from dosimeter.cli.output import Table, print_json
 
 _BY = "dosimeter allowance"
 
@@ -77,9 +78,19 @@ def list_allowances(
             ]
         )
         return
-    for one in found:
-        spent = f"{at_most(one.statement.epsilon)} of {exact(one.statement.limit)}"
-        typer.echo(f"{one.label}  epsilon {spent}  {', '.join(one.holders)}")
+    Table(
+        ("label", "spent", "limit", "holders"),
+        [
+            (
+                one.label,
+                at_most(one.statement.epsilon, padded=True),
+                exact(one.statement.limit),
+                ", ".join(one.holders),
+            )
+            for one in found
+        ],
+        right=("spent", "limit"),
+    ).print()
 
 
 @app.command(cls=Command)

@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from dosimeter.cli.errors import print_json
+from dosimeter.cli.options import Json
+from dosimeter.cli.output import Table, print_json
 
 
-def attack(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
-) -> None:
+def attack(as_json: Json = False) -> None:
     """Play exact adversaries against rules, and see which stand.
 
     Every view is enumerated in 60 digits: the delta that an adversary reaches is a fact about
@@ -23,7 +18,6 @@ def attack(
       dosimeter attack
       dosimeter attack --json
     """
-    from dosimeter.cli import output
     from dosimeter.cli.progress import spinning
     from dosimeter.compare.adversaries import examples
 
@@ -45,17 +39,18 @@ def attack(
             ]
         )
         return
-    output.print_table(
-        f"delta reached at epsilon {epsilon:g} where {delta:g} was claimed",
+    Table(
         ("rule", "measure", "reached", "verdict"),
         [
             (
                 one.rule,
                 one.measure,
                 f"{one.reached / delta:.4f} delta",
-                "[green]holds[/green]" if one.holds else "[red]BROKEN[/red]",
+                "holds" if one.holds else "BROKEN",
             )
             for one in outcomes
         ],
         right=("reached",),
-    )
+        title=f"delta reached at epsilon {epsilon:g} where {delta:g} was claimed",
+        styles={"holds": "green", "BROKEN": "red"},
+    ).print()

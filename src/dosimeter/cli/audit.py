@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli.errors import ExitCode, print_json
+from dosimeter.cli.errors import ExitCode
 from dosimeter.cli.options import Json
+from dosimeter.cli.output import Table, print_json
 
 if TYPE_CHECKING:
     from dosimeter.attack import Audit
@@ -83,11 +84,9 @@ def _plain(done: Audit) -> dict[str, Any]:
 
 
 def _print(done: Audit) -> None:
-    from dosimeter.cli import output
     from dosimeter.rounding import at_least, at_most, exact
 
-    output.print_table(
-        f"{done.steps} steps on {done.canaries:,} canaries, epsilon at delta {exact(done.delta)}",
+    Table(
         ("epsilon", "", "takes for granted"),
         [
             (at_most(done.claimed), "claimed by the gate", ""),
@@ -98,20 +97,24 @@ def _print(done: Audit) -> None:
             ),
         ],
         right=("epsilon",),
-    )
+        title=f"{done.steps} steps on {done.canaries:,} canaries, "
+        f"epsilon at delta {exact(done.delta)}",
+    ).print()
     typer.echo()
-    output.print_table(
-        f"tests against what was charged, false alarm {exact(done.false_alarm)} in all",
+    Table(
         ("test", "stands out most", "p", "verdict"),
         [
-            (one.name, one.measured, f"{one.p:.1e}", _verdict(done.alarm(one)))
+            (
+                one.name,
+                one.measured,
+                f"{one.p:.1e}",
+                "VIOLATED" if done.alarm(one) else "as charged",
+            )
             for one in done.findings
         ],
         right=("p",),
-    )
+        title=f"tests against what was charged, false alarm {exact(done.false_alarm)} in all",
+        styles={"VIOLATED": "red", "as charged": "green"},
+    ).print()
     typer.echo()
     typer.echo(done.verdict)
-
-
-def _verdict(alarm: bool) -> str:
-    return "[red]VIOLATED[/red]" if alarm else "[green]as charged[/green]"

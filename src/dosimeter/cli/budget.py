@@ -11,9 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
+from dosimeter.cli.budget_output import (
+    print_budgets,
+    print_receipts,
+    print_statement,
+    warn_of_nobody,
+)
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
-from dosimeter.cli.errors import EXIT_CODES, Command, ExitCode, Group, print_json
+from dosimeter.cli.errors import EXIT_CODES, Command, ExitCode, Group
 from dosimeter.cli.options import (
     RECORD,
     Actor,
@@ -25,6 +31,7 @@ from dosimeter.cli.options import (
     Neighbouring,
     Purpose,
 )
+from dosimeter.cli.output import print_json
 
 app = typer.Typer(
     cls=Group,
@@ -40,13 +47,6 @@ Example:
 
 {EXIT_CODES}""",
 )
-
-
-def warn_of_nobody(actor: str, db: str) -> None:
-    """Says so where the journal does not know who spent; a service knows by the token."""
-    if not actor and not db.startswith(("http://", "https://")):
-        said = "--actor or DOSIMETER_ACTOR says who"
-        typer.echo(f"warning: who spent is unknown to the journal; {said}", err=True)
 
 
 @app.command(cls=Command)
@@ -91,7 +91,6 @@ def create(
       dosimeter budget create clicks --odometer --delta 1e-6
       dosimeter budget create scans --epsilon 2 --delta 1e-6 --menu "gaussian 50"
     """
-    from dosimeter.cli import output
     from dosimeter.neighbours import Neighbours
 
     if odometer == (epsilon is not None):
@@ -112,10 +111,7 @@ def create(
             made = ledger.create_blocks(name, block, epsilon, delta, **note)
         else:
             made = [ledger.create(name, epsilon, delta, **note)]
-        if as_json:
-            print_json([asdict(budget.statement()) for budget in made])
-        else:
-            output.print_budgets([budget.statement() for budget in made])
+        print_budgets([budget.statement() for budget in made], as_json=as_json)
 
 
 @app.command("list", cls=Command)
@@ -133,14 +129,9 @@ def list_budgets(
     Example:
       dosimeter budget list --json
     """
-    from dosimeter.cli import output
-
     with opened(db) as ledger:
         statements = ledger.statements(after=after, most=most)
-        if as_json:
-            print_json([asdict(statement) for statement in statements])
-        else:
-            output.print_budgets(statements)
+        print_budgets(statements, as_json=as_json)
         if not statements and after is None:
             typer.echo("no budgets yet; dosimeter budget create makes one", err=True)
         if len(statements) == most:
@@ -159,16 +150,10 @@ def show(name: Name, block: Block = None, db: Db = DEFAULT_DB, as_json: Json = F
       dosimeter budget show patients
       dosimeter budget show visits --block 2026-01..2026-06
     """
-    from dosimeter.cli import output
-
     with opened(db) as ledger:
         blocks = members(ledger, name, block)
         if blocks != [name]:
-            statements = [ledger[one].statement() for one in blocks]
-            if as_json:
-                print_json([asdict(one) for one in statements])
-            else:
-                output.print_budgets(statements)
+            print_budgets([ledger[one].statement() for one in blocks], as_json=as_json)
             return
         budget = ledger[name]
         statement = budget.statement()
@@ -186,7 +171,7 @@ def show(name: Name, block: Block = None, db: Db = DEFAULT_DB, as_json: Json = F
                 }
             )
         else:
-            output.print_statement(statement, str(budget.guarantee()), budget.spent_share)
+            print_statement(statement, str(budget.guarantee()), budget.spent_share)
             if last is not None and statement.limit < math.inf:
                 typer.echo(f"affordable  {affordable:,} more of {last.priced()}")
 
@@ -217,8 +202,6 @@ def spend(
       dosimeter budget spend visits --block 2026-01..2026-06 --gaussian 20
       dosimeter budget spend patients --laplace 10 --count 3 --key job-12
     """
-    from dosimeter.cli import output
-
     asked = given_cost(context)
     with opened(db) as ledger:
         if block is not None:
@@ -226,11 +209,7 @@ def spend(
         costs = dict.fromkeys(names, asked)
         receipts = ledger.spend_all(costs, count, key=key, purpose=purpose, actor=actor)
         warn_of_nobody(actor, db)
-        if as_json:
-            print_json([{**one._asdict(), "cost": repr(one.cost)} for one in receipts.values()])
-            return
-        for receipt in receipts.values():
-            output.print_receipt(receipt)
+        print_receipts(receipts.values(), as_json=as_json)
 
 
 @app.command(cls=Command)

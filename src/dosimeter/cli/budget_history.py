@@ -6,18 +6,21 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dosimeter.cli.costs import in_words
 from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
-from dosimeter.cli.errors import print_json
 from dosimeter.cli.options import Block, Json, Name, Out
+from dosimeter.cli.output import Table, print_json, require_csv
 from dosimeter.cli.progress import waiting
 
 if TYPE_CHECKING:
+    from dosimeter.ledger.activity import Activity
     from dosimeter.ledger.records import Entry
 
 _COLUMNS = ("kind", "actor", "purpose", "cost", "count", "epsilon", "budget", "entry", "time")
@@ -47,14 +50,12 @@ def history(
       dosimeter budget history patients --last 5
       dosimeter budget history visits --block 2026-01..2026-06 --out journal.csv
     """
-    from dosimeter.cli import output, pages
     from dosimeter.ledger.activity import Activity, activities
 
-    pages.require_known(out)
+    require_csv(out)
     last = last or (20 if out is None else 1_000_000)
     with opened(db) as ledger:
         budgets = [ledger[one] for one in members(ledger, name, block)]
-        whole = not (each or as_json)
         found = [
             entry
             for budget in budgets
@@ -66,25 +67,61 @@ def history(
         plain = [{**e._asdict(), "cost": json.loads(e.cost or "null")} for e in found[-last:]]
         print_json(plain)
         return
-    lines = activities(found) if whole else [Activity([entry]) for entry in found]
-    names = [budget.name for budget in budgets]
-    rows = [output.entry_row(line, names) for line in lines[-last:]]
-    if out is None:
-        output.print_entries(rows, named=len(budgets) > 1)
-        if len(lines) > last:
-            cut = len(lines) - last
-            many = "1 earlier line" if cut == 1 else f"{cut:,} earlier lines"
-            typer.echo(f"{many}; --last {len(lines)} shows all", err=True)
+    lines = [Activity([entry]) for entry in found] if each else activities(found)
+    kept = lines[-last:]
+    if out is not None:
+        entries = [entry for line in kept for entry in line.entries]
+        Table(_COLUMNS, map(_plain, entries)).write_csv(out)
+        typer.echo(f"{len(kept)} lines about {len(entries)} entries are in {out}")
         return
-    entries = [entry for line in lines[-last:] for entry in line.entries]
-    pages.write_csv(out, _COLUMNS, map(_plain, entries))
-    typer.echo(f"{len(rows)} lines about {len(entries)} entries are in {out}")
+    _print(kept, [budget.name for budget in budgets])
+    if len(lines) > last:
+        cut = len(lines) - last
+        many = "1 earlier line" if cut == 1 else f"{cut:,} earlier lines"
+        typer.echo(f"{many}; --last {len(lines)} shows all", err=True)
+
+
+def _print(lines: Sequence[Activity], names: Sequence[str]) -> None:
+    """Print a row for each activity in the budgets of these names."""
+    from dosimeter.ledger.blocks import spans
+    from dosimeter.ledger.usage import UNKNOWN
+    from dosimeter.rounding import at_most
+
+    several = len(names) > 1
+    Table(
+        ("blocks" if several else "entry", "time", "what", "epsilon", "actor", "purpose"),
+        [
+            (
+                spans(line.budgets, names) if several else _places(line),
+                line.first.time[:16].replace("T", " "),
+                _what(line),
+                at_most(line.epsilon, padded=True),
+                line.first.actor or UNKNOWN,
+                line.first.purpose,
+            )
+            for line in lines
+        ],
+        right=("entry", "epsilon"),
+    ).print()
+
+
+def _places(line: Activity) -> str:
+    """Return the first and the last place of entries in the journal."""
+    first, last = line.first.sequence, line.last.sequence
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _what(line: Activity) -> str:
+    """Return the kind of an activity, its steps and its cost."""
+    kind = {"spend": "", "refuse": "refused"}.get(line.first.kind, line.first.kind)
+    many = f"{line.steps:,} x" if line.first.count and line.steps != 1 else ""
+    costs = list(dict.fromkeys(in_words(json.loads(cost)) for cost in line.costs))
+    more = f"and {len(costs) - 1} more" if len(costs) > 1 else ""
+    return " ".join(word for word in (kind, many, *costs[:1], more) if word)
 
 
 def _plain(entry: Entry) -> list[object]:
-    """Return what a CSV file says of an entry, numbers as numbers."""
-    from dosimeter.cli.costs import in_words
-
+    """Return the cells of an entry in a CSV file, numbers as numbers."""
     cost = in_words(json.loads(entry.cost)) if entry.cost else ""
     return [entry.kind, entry.actor, entry.purpose, cost, entry.count, entry.epsilon,
             entry.budget, entry.sequence, entry.time]  # fmt: skip

@@ -11,8 +11,9 @@ import typer
 
 from dosimeter.cli.costs import given_cost, is_cost_given
 from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
-from dosimeter.cli.errors import ExitCode, print_json
+from dosimeter.cli.errors import ExitCode
 from dosimeter.cli.options import Block, Json, Name, Noise, SampleRate, Steps
+from dosimeter.cli.output import Table, print_json
 from dosimeter.rounding import exact
 
 if TYPE_CHECKING:
@@ -92,16 +93,13 @@ def _used(budget: Budget) -> str:
 
 
 def _print(names: list[str], used: list[str], found: Sequence[float], what: str) -> None:
-    from dosimeter.cli import output
-
     counts = isinstance(found[0], int)
     heading = "steps" if counts else "least noise"
     said = [f"{n:,}" if counts else "none" if n == math.inf else exact(n) for n in found]
     said = ["any" if of == "no limit" else one for one, of in zip(said, used, strict=True)]
-    rows = zip(map(output.plain, names), used, said, strict=True)
-    output.print_table(
-        f"{what} in what is left",
+    Table(
         ("budget", "used up", heading),
-        rows,
+        list(zip(names, used, said, strict=True)),
         right=("used up", heading),
-    )
+        title=f"{what} in what is left",
+    ).print()

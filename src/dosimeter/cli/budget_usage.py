@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
-from dosimeter.cli.errors import print_json
 from dosimeter.cli.options import Block, Json, Out
+from dosimeter.cli.output import Table, print_json, require_csv
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Statement
     from dosimeter.ledger.usage import Use
-
-_COLUMNS = ("used up", "epsilon", "spends", "steps", "refused", "budgets", "last", "first")
-_TEXTS = ("budgets", "last", "first")
 
 
 def usage(
@@ -45,45 +42,38 @@ def usage(
       dosimeter budget usage patients --by purpose
       dosimeter budget usage visits --by person,purpose --out usage.csv
     """
-    from dosimeter.cli import pages
     from dosimeter.ledger.usage import used, words
 
-    pages.require_known(out)
+    require_csv(out)
     asked = words(by)
     with opened(db) as ledger:
         chosen = [one for name in names for one in members(ledger, name, block)]
         standing = [ledger[name].statement() for name in chosen]
         journals = [ledger[one.name].history(one.entries) for one in standing]
-    found, whole = used(journals, asked), used(journals, ())
+    found = used(journals, asked)
     if as_json:
         print_json(
             [{"who": use.who, **asdict(use), "budgets": sorted(use.budgets)} for use in found]
         )
         return
-    title = f"{', '.join(names)}: use by {' and '.join(asked)}, each as if alone"
-    terms, head = _terms(standing), [*asked, *_COLUMNS]
-    rows = [_row(use, use.names, chosen) for use in found]
-    total = [_row(use, ("total", *[""] * (len(asked) - 1)), chosen) for use in whole]
-    if out is None:
-        _print(f"{title}\n{terms}", head, rows + total[: len(rows) - 1], alone=len(chosen) == 1)
+    if out is not None:
+        numbers = ("share", "epsilon", "spends", "steps", "refused")
+        rows = [_plain(use, chosen) for use in found]
+        Table((*asked, *numbers, "budgets", "last", "first"), rows).write_csv(out)
+        typer.echo(f"{len(rows)} rows are in {out}")
         return
-    plain = [_plain(use, chosen) for use in found]
-    pages.write_csv(out, [*asked, "share", *_COLUMNS[1:]], plain)
-    typer.echo(f"{len(found)} rows are in {out}")
-
-
-def _print(title: str, head: list[str], rows: list[list[str]], *, alone: bool) -> None:
-    """On a terminal, which is narrow, and on which names must not draw."""
-    from dosimeter.cli import output
-
-    left_out = ("first", "budgets" if alone else "last")
-    kept = [place for place, name in enumerate(head) if name not in left_out]
-    output.print_table(
-        title,
-        [head[place] for place in kept],
-        [[output.plain(row[place]) for place in kept] for row in rows],
-        right={*_COLUMNS} - {*_TEXTS},
-    )
+    rows = [[*use.names, *_row(use, chosen)] for use in found]
+    if len(rows) > 1:
+        whole = used(journals, ())
+        rows += [["total", *[""] * (len(asked) - 1), *_row(use, chosen)] for use in whole]
+    numbers = ("used up", "epsilon", "spends", "steps", "refused")
+    Table(
+        (*asked, *numbers, "budgets" if chosen[1:] else "last"),
+        rows,
+        right=numbers,
+        title=f"{', '.join(names)}: use by {' and '.join(asked)}, each as if alone\n"
+        f"{_terms(standing)}",
+    ).print()
 
 
 def _terms(standing: Sequence[Statement]) -> str:
@@ -101,19 +91,19 @@ def _terms(standing: Sequence[Statement]) -> str:
     return f"{what}; {of}: {limit} at delta {deltas}"
 
 
-def _row(use: Use, names: Sequence[str], among: Sequence[str]) -> list[str]:
+def _row(use: Use, among: Sequence[str]) -> list[object]:
+    """Return the cells of a use for people; a single budget leaves room for the last day."""
     from dosimeter.ledger.blocks import spans
     from dosimeter.rounding import at_most, share_words
 
-    days = (time[:10] for time in (use.last, use.first))
     counts = (f"{n:,}" for n in (use.spends, use.steps, use.refused))
-    figures = (share_words(use.share), at_most(use.epsilon))
-    return [*names, *figures, *counts, spans(use.budgets, among), *days]
+    where = spans(use.budgets, among) if among[1:] else use.last[:10]
+    return [share_words(use.share), at_most(use.epsilon), *counts, where]
 
 
 def _plain(use: Use, among: Sequence[str]) -> list[object]:
-    """The same for programs: numbers as numbers."""
+    """Return the cells of a use in a CSV file, numbers as numbers."""
     from dosimeter.ledger.blocks import spans
 
-    counts = (use.share, use.epsilon, use.spends, use.steps, use.refused)
-    return [*use.names, *counts, spans(use.budgets, among), use.last, use.first]
+    numbers = (use.share, use.epsilon, use.spends, use.steps, use.refused)
+    return [*use.names, *numbers, spans(use.budgets, among), use.last, use.first]

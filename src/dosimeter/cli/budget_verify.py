@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
-from dosimeter.cli.errors import ExitCode, print_json
+from dosimeter.cli.errors import ExitCode
 from dosimeter.cli.options import Block, Json
+from dosimeter.cli.output import print_json
 from dosimeter.cli.progress import waiting
 from dosimeter.files import replaced
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli.errors import print_json
 from dosimeter.cli.options import Json
+from dosimeter.cli.output import print_json
+from dosimeter.cli.plan import print_rules
 from dosimeter.nearest import nearest
 
 if TYPE_CHECKING:
@@ -141,16 +142,14 @@ def _plain(result: Comparison) -> dict[str, object]:
 
 
 def _print(result: Comparison) -> None:
-    from dosimeter.cli import output
     from dosimeter.rounding import at_most, exact
 
     rows = []
     for line in result.lines:
         finite = math.isfinite(line.last)
         ratio = f"{line.last / result.limit.last:.3f}" if finite and result.limit.last else ""
-        name = f"[bold]{line.name}[/bold]" if line.ours else line.name
-        rows.append(
-            (name, at_most(line.last, padded=True) if finite else "no bound", ratio, line.validity)
-        )
+        epsilon = at_most(line.last, padded=True) if finite else "no bound"
+        rows.append((line.name, epsilon, ratio, line.validity))
     title = f"epsilon of {result.steps[-1]:,} steps at delta {exact(result.delta)}"
-    output.print_rules(title, ("epsilon", "ratio"), rows)
+    bold = {line.name for line in result.lines if line.ours}
+    print_rules(title, ("epsilon", "ratio"), rows, bold=bold)

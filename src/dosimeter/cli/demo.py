@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from dosimeter.cli.output import Table
+
 
 def demo(
     repeats: Annotated[
@@ -28,17 +30,17 @@ def demo(
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"out must be a folder, got {str(out)!r}, which is a file")
-    from dosimeter.cli import output
     from dosimeter.cli.digits import WAYS, conclusion, row, save, train
     from dosimeter.report import write
 
     results = {way: train(way, repeats) for way in WAYS}
     write([save(way, histories, out) for way, histories in results.items()], out / "report.html")
-    output.print_table(
-        f"\nDigits, each way trained {'once' if repeats == 1 else f'{repeats} times'}",
+    typer.echo()
+    Table(
         ("way", "test accuracy", "epsilon, at most", "epochs"),
         [row(way, histories) for way, histories in results.items()],
-    )
+        title=f"Digits, each way trained {'once' if repeats == 1 else f'{repeats} times'}",
+    ).print()
     typer.echo(f"\n{conclusion(results)}")
     typer.echo("\nOpen the report in a browser:")
     typer.echo(f"  {(out / 'report.html').resolve().as_uri()}")

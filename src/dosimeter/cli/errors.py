@@ -7,8 +7,6 @@ library raises.
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -223,18 +221,3 @@ def _exit_code(error: Exception) -> ExitCode:
 def _one_line(text: str) -> str:
     """The text without line breaks, and without what could rewrite the terminal."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def print_json(value: Any) -> None:
-    """One line of JSON; infinity as the text "inf", what was not read as null."""
-    typer.echo(json.dumps(_plain(value), allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf"
-    return value

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dosimeter.cli.errors import ExitCode, print_json
+from dosimeter.cli.errors import ExitCode
 from dosimeter.cli.options import Json, Noise, SampleRate, Steps
+from dosimeter.cli.output import Table, print_json
 
 if TYPE_CHECKING:
+    from dosimeter.accounting.classic import Validity
     from dosimeter.compare import Plan
 
 _GATES = {"filter": "filter or ledger, no menu"}
@@ -88,11 +91,41 @@ def _plain(made: Plan) -> dict[str, object]:
     }
 
 
-def _print_steps(made: Plan) -> None:
-    from dosimeter.cli import output
+def print_rules(
+    title: str,
+    figures: tuple[str, str],
+    rows: Iterable[tuple[str, str, str, Validity]],
+    *,
+    bold: Iterable[str] = (),
+) -> None:
+    """Print rules of accounting with two figures each, and when these hold.
 
+    Args:
+        title: The line above the table.
+        figures: The headings of the two figures.
+        rows: A rule, its figures and their validity.
+        bold: The rules that are printed in bold.
+    """
+    from dosimeter.accounting.classic import Validity
+
+    worth = {
+        Validity.ANYTIME: "sound at any stop",
+        Validity.FILTER: "sound as a filter",
+        Validity.FIXED: "if fixed beforehand",
+        Validity.UNSOUND: "UNSOUND",
+    }
+    Table(
+        ("rule", *figures, "holds"),
+        [(rule, one, other, worth[validity]) for rule, one, other, validity in rows],
+        right=figures,
+        title=title,
+        styles={"UNSOUND": "red", **dict.fromkeys(bold, "bold")},
+    ).print()
+
+
+def _print_steps(made: Plan) -> None:
     most = max(row.steps for row in made.rows)
-    output.print_rules(
+    print_rules(
         f"{made.cost} within {_budget(made)}",
         ("steps", "share"),
         [
@@ -108,12 +141,11 @@ def _print_steps(made: Plan) -> None:
 
 
 def _print_noise(made: Plan, sample_rate: float) -> None:
-    from dosimeter.cli import output
     from dosimeter.rdp.plain import to_plain
     from dosimeter.rounding import at_most, exact
 
     noises = [to_plain(row.cost)["noise_multiplier"] for row in made.rows]
-    output.print_rules(
+    print_rules(
         f"least noise for {made.steps:,} steps at sample rate {exact(sample_rate)} "
         f"within {_budget(made)}",
         ("noise multiplier", "ratio"),

@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from dosimeter.cli.budget import warn_of_nobody
+from dosimeter.cli.budget_output import print_budgets, print_receipts, warn_of_nobody
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, opened
-from dosimeter.cli.errors import EXIT_CODES, Command, print_json
+from dosimeter.cli.errors import EXIT_CODES, Command
 from dosimeter.cli.options import RECORD, Actor, Count, Json, Key, Neighbouring, Purpose
-
-if TYPE_CHECKING:
-    from dosimeter.ledger import Statement
+from dosimeter.cli.output import print_json
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -97,7 +94,7 @@ def add(
     with opened(db) as ledger:
         stream = ledger.stream(name)
         made = [stream.add(label).statement() for label in labels]
-        _print(made, as_json=False)
+        print_budgets(made, as_json=False)
 
 
 @app.command(cls=Command)
@@ -109,7 +106,7 @@ def show(name: Name, last: Last = None, db: Db = DEFAULT_DB, as_json: Json = Fal
       dosimeter stream show visits --last 30
     """
     with opened(db) as ledger:
-        _print(ledger.stream(name).statements(last), as_json=as_json)
+        print_budgets(ledger.stream(name).statements(last), as_json=as_json)
 
 
 @app.command(cls=CostCommand)
@@ -155,24 +152,9 @@ def spend(
     Example:
       dosimeter stream spend visits --last 30 --gaussian 40 --purpose "mean stay"
     """
-    from dosimeter.cli import output
-
     cost = given_cost(context)
     with opened(db) as ledger:
         note = {"purpose": purpose, "actor": actor}
         receipts = ledger.stream(name).spend(cost, count, last=last, key=key, **note)
     warn_of_nobody(actor, db)
-    if as_json:
-        print_json([{**one._asdict(), "cost": repr(one.cost)} for one in receipts.values()])
-        return
-    for receipt in receipts.values():
-        output.print_receipt(receipt)
-
-
-def _print(statements: list[Statement], *, as_json: bool) -> None:
-    from dosimeter.cli import output
-
-    if as_json:
-        print_json([asdict(one) for one in statements])
-    else:
-        output.print_budgets(statements)
+    print_receipts(receipts.values(), as_json=as_json)

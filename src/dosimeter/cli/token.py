@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dosimeter.cli.database import DEFAULT_DB, Db, office
-from dosimeter.cli.errors import Command, Group, print_json
+from dosimeter.cli.errors import Command, Group
 from dosimeter.cli.options import Json
+from dosimeter.cli.output import Table, print_json
+
+if TYPE_CHECKING:
+    from dosimeter.service.tokens import Issued
 
 app = typer.Typer(
     cls=Group,
@@ -62,20 +66,31 @@ def list_tokens(
     Example:
       dosimeter token list
     """
+    now = datetime.now(UTC).timestamp()
     with office(db) as service:
-        now = datetime.now(UTC).timestamp()
-        rows = []
-        for token in service.tokens.listed():
-            grants = [str(grant) for grant in token.grants]
-            ends = datetime.fromtimestamp(token.expires, UTC).date().isoformat()
-            over = "revoked" if token.revoked else "expired" if token.expires <= now else "valid"
-            rows.append(
-                dict(id=token.id, owner=token.owner, grants=grants, state=over, expires=ends)
-            )
-            if not as_json:
-                typer.echo(f"{token.id}  {over:8}until {ends}  {token.owner}  {' '.join(grants)}")
-        if as_json:
-            print_json(rows)
+        rows: list[dict[str, Any]] = [
+            {
+                "id": token.id,
+                "owner": token.owner,
+                "grants": [str(grant) for grant in token.grants],
+                "state": _state(token, now),
+                "expires": datetime.fromtimestamp(token.expires, UTC).date().isoformat(),
+            }
+            for token in service.tokens.listed()
+        ]
+    if as_json:
+        print_json(rows)
+        return
+    headings = ("id", "state", "expires", "owner", "grants")
+    for row in rows:
+        row["grants"] = " ".join(row["grants"])
+    Table(headings, [[row[heading] for heading in headings] for row in rows]).print()
+
+
+def _state(token: Issued, now: float) -> str:
+    if token.revoked:
+        return "revoked"
+    return "expired" if token.expires <= now else "valid"
 
 
 @app.command(cls=Command)

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from dosimeter.cli.database import require_there
-from dosimeter.cli.errors import print_json
 from dosimeter.cli.options import Json
+from dosimeter.cli.output import print_json
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
