@@ -16,7 +16,7 @@ from dosimeter.cli import (
     budget,
     budget_history,
     budget_plan,
-    budget_usage,
+    budget_transfer,
     budget_verify,
     compare,
     costs,
@@ -53,15 +53,15 @@ for command in (
     app.command(cls=errors.Command)(command)
 for of_journal in (
     budget_history.history,
-    budget_usage.usage,
+    budget_history.usage,
     budget_verify.verify,
-    budget_history.export,
+    budget_transfer.export,
     budget_verify.anchor,
-    budget_history.identity,
+    budget_transfer.identity,
 ):
     budget.app.command(cls=errors.Command)(of_journal)
 budget.app.command(cls=costs.CostCommand)(budget_plan.plan)
-budget.app.command("import", cls=errors.Command)(budget_history.import_budget)
+budget.app.command("import", cls=errors.Command)(budget_transfer.import_budget)
 app.add_typer(allowance.app, name="allowance")
 app.add_typer(budget.app, name="budget")
 app.add_typer(stream.app, name="stream")

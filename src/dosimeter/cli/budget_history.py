@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dosimeter budget`: journals, to read, to replay, and to take elsewhere."""
+"""`dosimeter budget history` and `usage`: what journals hold, by entry and by person."""
 
 from __future__ import annotations
 
 import json
-import re
-import sys
+import math
 from collections.abc import Sequence
-from contextlib import nullcontext
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dosimeter.cli.costs import in_words
-from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
+from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
 from dosimeter.cli.options import Block, Json, Name, Out
 from dosimeter.cli.output import Table, print_json, require_csv
-from dosimeter.cli.progress import waiting
+from dosimeter.rounding import at_most, exact, share_words
 
 if TYPE_CHECKING:
+    from dosimeter.ledger import Statement
     from dosimeter.ledger.activity import Activity
     from dosimeter.ledger.records import Entry
+    from dosimeter.ledger.usage import Use
 
 _COLUMNS = ("kind", "actor", "purpose", "cost", "count", "epsilon", "budget", "entry", "time")
 
@@ -71,21 +71,20 @@ def history(
     kept = lines[-last:]
     if out is not None:
         entries = [entry for line in kept for entry in line.entries]
-        Table(_COLUMNS, map(_plain, entries)).write_csv(out)
+        Table(_COLUMNS, map(_entry_cells, entries)).write_csv(out)
         typer.echo(f"{len(kept)} lines about {len(entries)} entries are in {out}")
         return
-    _print(kept, [budget.name for budget in budgets])
+    _print_activities(kept, [budget.name for budget in budgets])
     if len(lines) > last:
         cut = len(lines) - last
         many = "1 earlier line" if cut == 1 else f"{cut:,} earlier lines"
         typer.echo(f"{many}; --last {len(lines)} shows all", err=True)
 
 
-def _print(lines: Sequence[Activity], names: Sequence[str]) -> None:
+def _print_activities(lines: Sequence[Activity], names: Sequence[str]) -> None:
     """Print a row for each activity in the budgets of these names."""
     from dosimeter.ledger.blocks import spans
     from dosimeter.ledger.usage import UNKNOWN
-    from dosimeter.rounding import at_most
 
     several = len(names) > 1
     Table(
@@ -120,97 +119,96 @@ def _what(line: Activity) -> str:
     return " ".join(word for word in (kind, many, *costs[:1], more) if word)
 
 
-def _plain(entry: Entry) -> list[object]:
+def _entry_cells(entry: Entry) -> list[object]:
     """Return the cells of an entry in a CSV file, numbers as numbers."""
     cost = in_words(json.loads(entry.cost)) if entry.cost else ""
     return [entry.kind, entry.actor, entry.purpose, cost, entry.count, entry.epsilon,
             entry.budget, entry.sequence, entry.time]  # fmt: skip
 
 
-def identity(db: Db = DEFAULT_DB) -> None:
-    """Print the name of this ledger, for moves from afar.
-
-    \b
-    Example:
-      dosimeter budget identity
-    """
-    with opened(db) as ledger:
-        typer.echo(ledger.identity)
-
-
-def export(
-    name: Name,
+def usage(
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Budgets, or groups of blocks.", autocompletion=complete_budgets),
+    ],
+    by: Annotated[
+        str, typer.Option(metavar="WORDS", help="person, purpose or budget; or person,purpose.")
+    ] = "person",
     block: Block = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file.")
-    ] = None,
-    move: Annotated[
-        str | None,
-        typer.Option(
-            "--move",
-            metavar="URL",
-            help="Close it here, to go on in the ledger at a URL, or of an identity.",
-        ),
-    ] = None,
+    out: Out = None,
     db: Db = DEFAULT_DB,
+    as_json: Json = False,
 ) -> None:
-    """Write the journal of a budget, or of a group, as JSON.
+    """Show who used how much of budgets, and what for.
 
-    One line for each entry, and a last one that counts them; journals follow one another.
+    A training run is one line by purpose. Epsilon and what is used up are what these spends would
+    come to without all others: shares nearly add up, epsilons do not.
 
     \b
     Example:
-      dosimeter budget export patients --move other.db -o patients.jsonl
-      dosimeter budget export visits -o visits.jsonl
+      dosimeter budget usage patients --by purpose
+      dosimeter budget usage visits --by person,purpose --out usage.csv
     """
+    from dosimeter.ledger.usage import used, words
+
+    require_csv(out)
+    asked = words(by)
     with opened(db) as ledger:
-        names = members(ledger, name, block)
-        to = None if move is None else _identity_of(move)
-        # A file that is there is never overwritten, and is made before a budget is closed.
-        try:
-            file = output.open("x", encoding="ascii", newline="\n") if output else None
-        except FileExistsError:
-            raise ValueError(
-                f"--output must be a new file, got {str(output)!r}, which is there; name another, "
-                "or remove it first: an export never writes over a file"
-            ) from None
-        with file or nullcontext(sys.stdout) as target:
-            for one in names:
-                for line in ledger.export(one, to=to):
-                    target.write(line + "\n")
+        chosen = [one for name in names for one in members(ledger, name, block)]
+        standing = [ledger[name].statement() for name in chosen]
+        journals = [ledger[one.name].history(one.entries) for one in standing]
+    found = used(journals, asked)
+    if as_json:
+        print_json(
+            [{"who": use.who, **asdict(use), "budgets": sorted(use.budgets)} for use in found]
+        )
+        return
+    if out is not None:
+        numbers = ("share", "epsilon", "spends", "steps", "refused")
+        rows = [_use_numbers(use, chosen) for use in found]
+        Table((*asked, *numbers, "budgets", "last", "first"), rows).write_csv(out)
+        typer.echo(f"{len(rows)} rows are in {out}")
+        return
+    rows = [[*use.names, *_use_words(use, chosen)] for use in found]
+    if len(rows) > 1:
+        whole = used(journals, ())
+        rows += [["total", *[""] * (len(asked) - 1), *_use_words(use, chosen)] for use in whole]
+    numbers = ("used up", "epsilon", "spends", "steps", "refused")
+    Table(
+        (*asked, *numbers, "budgets" if chosen[1:] else "last"),
+        rows,
+        right=numbers,
+        title=f"{', '.join(names)}: use by {' and '.join(asked)}, each as if alone\n"
+        f"{_terms(standing)}",
+    ).print()
 
 
-def _identity_of(ledger: str) -> str:
-    """The identity of the ledger at a URL, which is made if need be, or the one that is given."""
-    if re.fullmatch("[0-9a-f]{32}", ledger):
-        return ledger
-    with opened(ledger, make=True) as other:
-        return other.identity
+def _terms(standing: Sequence[Statement]) -> str:
+    """Return the budgets and their limits in words."""
+    from dosimeter.ledger.blocks import spans
+
+    names = [one.name for one in standing]
+    what = f"{len(names):,} budgets: {spans(names, names)}" if names[1:] else names[0]
+    limits = sorted({one.limit for one in standing})
+    said = ["no limit" if one == math.inf else f"epsilon {exact(one)}" for one in limits]
+    limit = said[0] if len(said) == 1 else f"{said[0]} to {said[-1]}"
+    deltas = ", ".join(exact(delta) for delta in sorted({one.delta for one in standing}))
+    of = "limit of each" if names[1:] else "limit"
+    return f"{what}; {of}: {limit} at delta {deltas}"
 
 
-def import_budget(
-    source: Annotated[Path, typer.Argument(help="A file that export wrote, or - for input.")],
-    db: Db = DEFAULT_DB,
-) -> None:
-    """Add budgets from an export, after replaying every line.
+def _use_words(use: Use, among: Sequence[str]) -> list[object]:
+    """Return the cells of a use for people; a single budget leaves room for the last day."""
+    from dosimeter.ledger.blocks import spans
 
-    \b
-    Example:
-      dosimeter budget import patients.jsonl --db other.db
-    """
-    file = nullcontext(sys.stdin) if str(source) == "-" else source.open(encoding="ascii")
-    from dosimeter.ledger.receipts import shown
-    from dosimeter.ledger.transfer import journals
+    counts = (f"{n:,}" for n in (use.spends, use.steps, use.refused))
+    where = spans(use.budgets, among) if among[1:] else use.last[:10]
+    return [share_words(use.share), at_most(use.epsilon), *counts, where]
 
-    with file as lines, opened(db, make=True) as ledger, waiting("replaying") as tell:
-        try:
-            for journal in journals(lines):
-                # How many lines there are is known at the end only.
-                budget = ledger.import_journal(
-                    journal, progress=lambda n: tell(f"{n:,} entries", 0.0)
-                )
-                found = budget.statement()
-                state = "imported as a closed copy" if found.closed else "imported"
-                typer.echo(f"{shown(budget.name)}: {found.entries} entries {state}")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{source} must be what dosimeter budget export wrote") from error
+
+def _use_numbers(use: Use, among: Sequence[str]) -> list[object]:
+    """Return the cells of a use in a CSV file, numbers as numbers."""
+    from dosimeter.ledger.blocks import spans
+
+    numbers = (use.share, use.epsilon, use.spends, use.steps, use.refused)
+    return [*use.names, *numbers, spans(use.budgets, among), use.last, use.first]
