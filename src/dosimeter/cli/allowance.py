@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dosimeter.cli.commands import Command
 from dosimeter.cli.database import DEFAULT_DB, Db, office
-from dosimeter.cli.errors import Command
 from dosimeter.cli.options import Json, Name
 from dosimeter.cli.output import Table, print_json
 

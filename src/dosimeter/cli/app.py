@@ -18,10 +18,10 @@ from dosimeter.cli import (
     budget_plan,
     budget_transfer,
     budget_verify,
+    commands,
     compare,
     costs,
     demo,
-    errors,
     plan,
     predict,
     report,
@@ -33,7 +33,7 @@ from dosimeter.cli import (
 
 app = typer.Typer(
     name="dosimeter",
-    cls=errors.Root,
+    cls=commands.Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -50,7 +50,7 @@ for command in (
     report.report,
     serve.serve,
 ):
-    app.command(cls=errors.Command)(command)
+    app.command(cls=commands.Command)(command)
 for of_journal in (
     budget_history.history,
     budget_history.usage,
@@ -59,9 +59,9 @@ for of_journal in (
     budget_verify.anchor,
     budget_transfer.identity,
 ):
-    budget.app.command(cls=errors.Command)(of_journal)
+    budget.app.command(cls=commands.Command)(of_journal)
 budget.app.command(cls=costs.CostCommand)(budget_plan.plan)
-budget.app.command("import", cls=errors.Command)(budget_transfer.import_budget)
+budget.app.command("import", cls=commands.Command)(budget_transfer.import_budget)
 app.add_typer(allowance.app, name="allowance")
 app.add_typer(budget.app, name="budget")
 app.add_typer(stream.app, name="stream")

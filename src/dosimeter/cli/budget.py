@@ -17,9 +17,10 @@ from dosimeter.cli.budget_output import (
     print_statement,
     warn_of_nobody,
 )
+from dosimeter.cli.commands import Command, Group
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, complete_budgets, members, opened
-from dosimeter.cli.errors import EXIT_CODES, Command, ExitCode, Group
+from dosimeter.cli.errors import EXIT_CODES, ExitCode
 from dosimeter.cli.options import (
     RECORD,
     Actor,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dosimeter.cli.errors import Command
+from dosimeter.cli.commands import Command
 
 if TYPE_CHECKING:
     from dosimeter.rdp import Cost, Neighbours

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from dosimeter.cli.budget_output import print_budgets, print_receipts, warn_of_nobody
+from dosimeter.cli.commands import Command
 from dosimeter.cli.costs import CostCommand, given_cost, menu_from
 from dosimeter.cli.database import DEFAULT_DB, Db, opened
-from dosimeter.cli.errors import EXIT_CODES, Command
+from dosimeter.cli.errors import EXIT_CODES
 from dosimeter.cli.options import RECORD, Actor, Count, Json, Key, Neighbouring, Purpose
 from dosimeter.cli.output import print_json
 

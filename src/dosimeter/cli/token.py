@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dosimeter.cli.commands import Command, Group
 from dosimeter.cli.database import DEFAULT_DB, Db, office
-from dosimeter.cli.errors import Command, Group
 from dosimeter.cli.options import Json
 from dosimeter.cli.output import Table, print_json
 
