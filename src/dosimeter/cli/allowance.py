@@ -11,6 +11,7 @@ from dosimeter.cli.commands import Command
 from dosimeter.cli.database import DEFAULT_DB, Db, office
 from dosimeter.cli.options import Json, Name
 from dosimeter.cli.output import Table, print_json
+from dosimeter.rounding import at_most, exact
 
 _BY = "dosimeter allowance"
 
@@ -61,8 +62,6 @@ def list_allowances(
     Example:
       dosimeter allowance list patients
     """
-    from dosimeter.rounding import at_most, exact
-
     with office(db) as service:
         found = service.allowances.listed(name)
     if as_json:

@@ -10,6 +10,7 @@ import typer
 from dosimeter.cli.errors import ExitCode
 from dosimeter.cli.options import Json
 from dosimeter.cli.output import Table, print_json
+from dosimeter.rounding import at_least, at_most, exact
 
 if TYPE_CHECKING:
     from dosimeter.attack import Audit
@@ -84,8 +85,6 @@ def _plain(done: Audit) -> dict[str, Any]:
 
 
 def _print(done: Audit) -> None:
-    from dosimeter.rounding import at_least, at_most, exact
-
     Table(
         ("epsilon", "", "takes for granted"),
         [

@@ -14,7 +14,7 @@ from dosimeter.cli.database import DEFAULT_DB, Db, members, opened
 from dosimeter.cli.errors import ExitCode
 from dosimeter.cli.options import Block, Json, Name, Noise, SampleRate, Steps
 from dosimeter.cli.output import Table, print_json
-from dosimeter.rounding import exact
+from dosimeter.rounding import exact, share_words
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Budget
@@ -59,11 +59,13 @@ def plan(
         budgets = [ledger[one] for one in members(ledger, name, block)]
         noises = [] if given else [_least(budget, sample_rate, wanted) for budget in budgets]
         found = noises if cost is None else [budget.affordable(cost) for budget in budgets]
-        used = [_used(budget) for budget in budgets]
+        what = f"{steps:,} steps" if cost is None else f"{cost}"
+        heading = "least noise" if cost is None else "steps"
+        table = _table(budgets, found, heading, f"{what} in what is left")
     if as_json:
         print_json([{"budget": b.name, word: one} for b, one in zip(budgets, found, strict=True)])
     else:
-        _print([b.name for b in budgets], used, found, f"{cost}" if cost else f"{steps:,} steps")
+        table.print()
     if math.inf in noises or 0 in found:
         typer.echo(f"not enough is left{_fitting(noises, wanted)}", err=True)
         raise typer.Exit(ExitCode.REFUSED)
@@ -86,20 +88,13 @@ def _least(budget: Budget, sample_rate: float, steps: int) -> float:
     return math.inf if noise is None else noise
 
 
-def _used(budget: Budget) -> str:
-    from dosimeter.rounding import share_words
-
-    return "no limit" if budget.limit == math.inf else share_words(budget.spent_share)
-
-
-def _print(names: list[str], used: list[str], found: Sequence[float], what: str) -> None:
-    counts = isinstance(found[0], int)
-    heading = "steps" if counts else "least noise"
-    said = [f"{n:,}" if counts else "none" if n == math.inf else exact(n) for n in found]
-    said = ["any" if of == "no limit" else one for one, of in zip(said, used, strict=True)]
-    Table(
-        ("budget", "used up", heading),
-        list(zip(names, used, said, strict=True)),
-        right=("used up", heading),
-        title=f"{what} in what is left",
-    ).print()
+def _table(budgets: Sequence[Budget], found: Sequence[float], heading: str, title: str) -> Table:
+    """Return the steps or the noise of each budget; one without limit affords any."""
+    rows = []
+    for budget, number in zip(budgets, found, strict=True):
+        least = "none" if number == math.inf else exact(number)
+        said = f"{number:,}" if heading == "steps" else least
+        limited = budget.limit < math.inf
+        used = share_words(budget.spent_share) if limited else "no limit"
+        rows.append((budget.name, used, said if limited else "any"))
+    return Table(("budget", "used up", heading), rows, right=("used up", heading), title=title)

@@ -17,6 +17,7 @@ from dosimeter.cli.options import Block, Json
 from dosimeter.cli.output import print_json
 from dosimeter.cli.progress import waiting
 from dosimeter.files import replaced
+from dosimeter.rounding import at_most
 
 if TYPE_CHECKING:
     from dosimeter.ledger import Ledger, Verification
@@ -110,7 +111,6 @@ def _fitting(good: list[Verification], of: int) -> Iterator[str]:
     from dosimeter.ledger.blocks import spans
     from dosimeter.ledger.receipts import shown
     from dosimeter.ledger.rules import LABEL
-    from dosimeter.rounding import at_most
 
     groups: dict[str, list[Verification]] = {}
     for one in good:

@@ -14,6 +14,7 @@ from dosimeter.cli.options import Json
 from dosimeter.cli.output import print_json
 from dosimeter.cli.plan import print_rules
 from dosimeter.nearest import nearest
+from dosimeter.rounding import at_most, exact
 
 if TYPE_CHECKING:
     from dosimeter.compare import Comparison
@@ -142,8 +143,6 @@ def _plain(result: Comparison) -> dict[str, object]:
 
 
 def _print(result: Comparison) -> None:
-    from dosimeter.rounding import at_most, exact
-
     rows = []
     for line in result.lines:
         finite = math.isfinite(line.last)

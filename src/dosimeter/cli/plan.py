@@ -11,6 +11,7 @@ import typer
 from dosimeter.cli.errors import ExitCode
 from dosimeter.cli.options import Json, Noise, SampleRate, Steps
 from dosimeter.cli.output import Table, print_json
+from dosimeter.rounding import at_most, exact
 
 if TYPE_CHECKING:
     from dosimeter.accounting.classic import Validity
@@ -63,7 +64,6 @@ def _refuse(made: Plan, sample_rate: float) -> None:
     """Says what would be affordable where nothing is, and leaves with the code of a refusal."""
     from dosimeter.accounting import Filter
     from dosimeter.accounting.calibrate import least, mechanism
-    from dosimeter.rounding import exact
 
     budget = Filter(made.epsilon, made.delta)
     noise = least(lambda noise: budget.admits(mechanism(sample_rate, noise)))
@@ -142,7 +142,6 @@ def _print_steps(made: Plan) -> None:
 
 def _print_noise(made: Plan, sample_rate: float) -> None:
     from dosimeter.rdp.plain import to_plain
-    from dosimeter.rounding import at_most, exact
 
     noises = [to_plain(row.cost)["noise_multiplier"] for row in made.rows]
     print_rules(
@@ -162,6 +161,4 @@ def _print_noise(made: Plan, sample_rate: float) -> None:
 
 
 def _budget(made: Plan) -> str:
-    from dosimeter.rounding import exact
-
     return f"({exact(made.epsilon)}, {exact(made.delta)})"

@@ -12,6 +12,7 @@ import typer
 from dosimeter.cli.database import require_there
 from dosimeter.cli.options import Json
 from dosimeter.cli.output import print_json
+from dosimeter.rounding import at_most, exact, shortened
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
@@ -128,8 +129,6 @@ def _run(path: Path, *, resume: bool, quiet: bool, watch: str | None) -> dict[st
 
 
 def _print(result: dict[str, Any], config: Path) -> None:
-    from dosimeter.rounding import at_most, exact, shortened
-
     of = "" if result["limit"] is None else f" of {exact(result['limit'])}"
     right = result["accuracy"]
     accuracy = "" if right is None else f", {right:.1%} of the public records right"
