@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs what is left of all arms and saves it: python -m experiments.no_tuning
 
-Runs are kept one by one, so that whatever was interrupted goes on where it was.
+Runs are kept one by one, so that whatever was interrupted goes on where it was. What is saved is
+the summary that the table and the figure show.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def main() -> None:
         for base in bases(config, task):
             found = one_task(config, base, run)
             if found:
-                results[_name(base)] = results.get(_name(base), {}) | found
+                results[_name(base)] = results.get(_name(base), {}) | outcome.summary(found)
     if not chosen.task:
         there = [
             name

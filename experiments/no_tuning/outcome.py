@@ -21,12 +21,14 @@ def better(run: dict[str, Any]) -> tuple[str, float]:
 
 
 def summary(found: dict[str, Any]) -> dict[str, Any]:
-    """Mean, least and most of each arm, in percent."""
+    """Return mean, least and most of each arm in percent, and the most epsilon that ours spent."""
     out: dict[str, Any] = {
         arm: _spread([run["accuracy"] for run in found[arm]])
         for arm in ("ours", "readme")
         if arm in found
     }
+    if "ours" in found:
+        out["epsilon"] = max(run["epsilon"] for run in found["ours"])
     if "fixed" in found:
         fixed = {
             (name, kind): _spread([run[kind] for run in runs])

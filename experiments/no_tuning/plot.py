@@ -11,7 +11,6 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from dosimeter.palette import INK, QUIET, RUNS, dress
-from experiments.no_tuning.outcome import summary
 from experiments.record import load, save_figure
 
 FOLDER = pathlib.Path(__file__).parent
@@ -29,8 +28,7 @@ def main() -> None:
     results, held_out = document["results"], document["config"]["held_out"]
     figure, axes = plt.subplots(figsize=(8, 0.45 * len(results) + 1.6), layout="constrained")
     seen: set[str] = set()
-    for row, found in enumerate(results.values()):
-        facts = summary(found)
+    for row, facts in enumerate(results.values()):
         for shift, (arm, (colour, title)) in zip(
             (-0.24, -0.08, 0.08, 0.24), ARMS.items(), strict=True
         ):

@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.no_tuning.outcome import summary
 from experiments.record import load
 
 FOLDER = pathlib.Path(__file__).parent
@@ -21,8 +20,7 @@ HEAD = (
 def rows(document: dict[str, Any]) -> Iterator[str]:
     """One row for each task at an epsilon: mean (least to most) over the seeds."""
     held_out = document["config"]["held_out"]
-    for name, found in document["results"].items():
-        facts = summary(found)
+    for name, facts in document["results"].items():
         marked = f"{name}, held out" if name.split(" at ")[0] in held_out else name
         cells = [marked, *(_cell(facts.get(arm)) for arm in ARMS)]
         both = "ours" in facts and "fixed" in facts
