@@ -101,7 +101,9 @@ class Watch:
         self._status: dict[str, Any] = {**about, "state": "running", "ended": "", "history": []}
         self._began = time.monotonic()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._report, name="dosimeter run updates", daemon=True)
+        self._thread = threading.Thread(
+            target=self._report, name="dosimeter run updates", daemon=True
+        )
 
     def start(self) -> None:
         """Tells for the first time, aloud: a wrong URL or token is said before anything is spent.

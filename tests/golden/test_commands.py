@@ -268,9 +268,7 @@ def played(script: str, folder: Path, *, as_json: bool) -> dict[str, Any]:
         has_json = as_json and re.search(r"--json\s", HELP[tuple(path)]) is not None
         done = run([*words, "--json"] if has_json else words)
         said = [
-            re.sub(DATED, r"\1(date)", text)
-            .replace(str(folder), "(folder)")
-            .splitlines()
+            re.sub(DATED, r"\1(date)", text).replace(str(folder), "(folder)").splitlines()
             for text in (done.stdout, done.stderr)
         ]
         case = next(name for n in range(1, 9) if (name := line + f" ({n})" * (n > 1)) not in found)
