@@ -255,7 +255,7 @@ def test_sequences():
 
 @pytest.mark.slow
 def test_more_sequences():
-    found = all_played(variants(), range(4, 9)) | all_played(limits(), range(5))
+    found = all_played(variants(), range(4, 15)) | all_played(limits(), range(5))
     goldens.compare("accounts_more", found, near=NEAR)
 
 
