@@ -70,10 +70,10 @@ def page(runs: Sequence[Run]) -> str:
         f"<h2>Every spend</h2>{_counted(runs)}"
         f"{''.join(map(_spends, runs))}"
     )
-    return framed(title, _about(runs), body)
+    return _framed(title, _about(runs), body)
 
 
-def framed(title: str, about: str, body: str) -> str:
+def _framed(title: str, about: str, body: str) -> str:
     """A page that needs no other file and no network around its body."""
     style = resources.files("dosimeter.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
