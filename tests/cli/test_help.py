@@ -104,6 +104,9 @@ def folder(path, tmp_path, monkeypatch):
         save_run(tmp_path / "runs" / name)
     if path == ("predict",):
         save_trained(tmp_path / "run", tmp_path / "patients.csv")
+    if path == ("train",):
+        table = "age,pulse,diagnosis\n" + "40,70,well\n60,90,ill\n" * 20
+        (tmp_path / "patients.csv").write_text(table)
     lines = []
     if path[0] == "budget" and path[-1] not in ("budget", "create"):
         lines += [
