@@ -170,12 +170,16 @@ class Account:
         most = max(potential.most(cost) for potential in self.potentials)
         return min(most + self._held(place), arguments.MAX_COUNT)
 
-    def guarantee(self) -> Guarantee:
-        """What holds: for a filter whatever it ever admits, for an odometer if one stops now."""
+    def guarantee(self, *, stopped: bool = False) -> Guarantee:
+        """What holds: for a filter whatever it ever admits, for an odometer if one stops now.
+
+        A filter that is stopped is read as an odometer is.
+        """
         terms = self.terms
+        kind = "odometer" if stopped else terms.kind
         return Guarantee(
-            kind=terms.kind,
-            epsilon=terms.limit if terms.kind == "filter" else self.epsilon,
+            kind=kind,
+            epsilon=terms.limit if kind == "filter" else self.epsilon,
             delta=terms.total_delta,
             neighbours=terms.neighbours,
             menu=terms.menu is not None,

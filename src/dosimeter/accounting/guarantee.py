@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dosimeter.neighbours import Neighbours
@@ -22,8 +22,7 @@ class Guarantee:
 
     Attributes:
         kind: "filter": for everything it ever admits. "odometer": for everything admitted so
-            far if one stops now (ex-post DP). A filter's reading holds like an odometer's:
-            `if_stopped`.
+            far if one stops now (ex-post DP).
         epsilon: The limit of a filter, the reading of an odometer.
         delta: The delta, failures included.
         neighbours: Which two data sets it speaks about.
@@ -51,31 +50,6 @@ class Guarantee:
             f"the extra {extra} is on the same side in every round, that is, always in the same "
             "one of the two data sets",
         )
-
-    def if_stopped(self, reading: float) -> Guarantee:
-        """Return what holds, ex-post, for everything admitted so far if spending stops now.
-
-        Args:
-            reading: The gate's `epsilon`, read at the moment of stopping.
-
-        Guarantee:
-            A filter's reading holds as an odometer's does (Theorem 3, T5 in docs/guarantees.md),
-            with or without a menu, and beside the limit, which holds whatever follows.
-
-        Example:
-            >>> import dosimeter as dm
-            >>> budget = dm.Filter(epsilon=3.0, delta=1e-6)
-            >>> budget.spend(dm.Gaussian(noise_multiplier=20))
-            >>> stopped = budget.guarantee().if_stopped(budget.epsilon)
-            >>> stopped.kind, stopped.epsilon < 0.5
-            ('odometer', True)
-        """
-        if not 0 <= reading <= self.epsilon:
-            raise ValueError(
-                f"reading must be the epsilon of the gate, from 0 to {self.epsilon!r}, got "
-                f"{reading!r}"
-            )
-        return replace(self, kind="odometer", epsilon=float(reading))
 
     def plain(self) -> dict[str, Any]:
         """The same as plain JSON values."""

@@ -136,10 +136,16 @@ class Meter:
         """The largest count of `cost` that would be admitted now, at most 2**53."""
         return self._account.affordable(cost)
 
-    def guarantee(self) -> Guarantee:
-        """What holds for everything admitted."""
+    def guarantee(self, *, stopped: bool = False) -> Guarantee:
+        """Return what holds for everything admitted.
+
+        Args:
+            stopped: Whether to state, for a filter too, what holds ex-post if nothing more is
+                spent: its reading, beside the limit that holds whatever follows (Theorem 3, T5
+                in docs/guarantees.md).
+        """
         with self._lock:
-            return self._account.guarantee()
+            return self._account.guarantee(stopped=stopped)
 
     def state(self) -> saved.State:
         """Everything needed to go on elsewhere, as plain JSON values."""
