@@ -24,7 +24,7 @@ from dosimeter.ledger import (
     Ledger,
     LedgerBusy,
     LedgerUnavailable,
-    SchemaTooNew,
+    SchemaMismatch,
 )
 from dosimeter.ledger.stores.sqlite import SqliteStore
 from ledger import raw
@@ -320,13 +320,13 @@ class TestOpening:
             raw.query(url, "DELETE FROM dosimeter_schema")
         raw.query(url, "INSERT INTO dosimeter_schema VALUES (:at, 'later')", at=version)
         before = raw.everything(url)
-        with pytest.raises(SchemaTooNew, match=rf"version 1 for this release, got .*{version}"):
+        with pytest.raises(SchemaMismatch, match=rf"version 1 for this release, got .*{version}"):
             Ledger.open(url)
         assert raw.everything(url) == before
 
     def test_tables_without_a_version_are_refused(self, url: str, ledger: Ledger) -> None:
         raw.query(url, "DELETE FROM dosimeter_schema")
-        with pytest.raises(SchemaTooNew, match="got none"):
+        with pytest.raises(SchemaMismatch, match="got none"):
             Ledger.open(url)
 
     def test_opening_twice_changes_nothing(self, url: str, ledger: Ledger) -> None:

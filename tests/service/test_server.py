@@ -8,7 +8,7 @@ import gc
 import pytest
 import uvicorn
 
-from dosimeter.ledger import SchemaTooNew
+from dosimeter.ledger import SchemaMismatch
 from dosimeter.service import Office, logs
 from dosimeter.service.server import Listening, serve
 from ledger import raw
@@ -31,5 +31,7 @@ def test_no_request_waits_while_all_that_is_loaded_is_searched_for_garbage(url, 
 def test_tables_of_an_unknown_version_are_refused(url, version):
     Office(url).close()
     raw.query(url, "UPDATE dosimeter_office SET version = :version", version=version)
-    with pytest.raises(SchemaTooNew, match=f"must be of version 1 for this release, got {version}"):
+    with pytest.raises(
+        SchemaMismatch, match=f"must be of version 1 for this release, got {version}"
+    ):
         Office(url)

@@ -119,7 +119,7 @@ def _exit_code(error: Exception) -> ExitCode:
                 ExitCode.WRONG_NAME,
             ),
             (errors.JournalError, ExitCode.DOES_NOT_VERIFY),
-            ((errors.LedgerUnavailable, errors.SchemaTooNew), ExitCode.UNAVAILABLE),
+            ((errors.LedgerUnavailable, errors.SchemaMismatch), ExitCode.UNAVAILABLE),
         ]
     known += [
         (BudgetExceeded, ExitCode.REFUSED),

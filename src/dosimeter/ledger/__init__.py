@@ -17,7 +17,7 @@ from dosimeter.ledger.errors import (
     LedgerRefusal,
     LedgerUnavailable,
     ReservationError,
-    SchemaTooNew,
+    SchemaMismatch,
 )
 from dosimeter.ledger.ledger import Ledger
 from dosimeter.ledger.noted import Noted
@@ -50,7 +50,7 @@ __all__ = [
     "Receipt",
     "Reservation",
     "ReservationError",
-    "SchemaTooNew",
+    "SchemaMismatch",
     "Statement",
     "Stream",
     "Verification",

@@ -13,7 +13,7 @@ DosimeterError
     ├── JournalError        what is stored is not what was written
     ├── AccessDenied        a service does not accept the token, or not for this
     ├── AwaitingApproval    a service has reserved the spend, and someone must approve it
-    ├── SchemaTooNew        a newer release wrote this database
+    ├── SchemaMismatch      another release made this database
     └── LedgerUnavailable   the database cannot be used now
         ├── LedgerBusy      someone else held the lock for too long
         └── ConnectionLost  the server went away
@@ -32,7 +32,7 @@ from dosimeter.ledger.stores.errors import (
     LedgerBusy,
     LedgerError,
     LedgerUnavailable,
-    SchemaTooNew,
+    SchemaMismatch,
 )
 from dosimeter.nearest import nearest
 
@@ -50,7 +50,7 @@ __all__ = [
     "LedgerRefusal",
     "LedgerUnavailable",
     "ReservationError",
-    "SchemaTooNew",
+    "SchemaMismatch",
 ]
 
 

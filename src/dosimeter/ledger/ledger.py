@@ -82,7 +82,7 @@ class Ledger:
                 it is.
 
         Raises:
-            SchemaTooNew: Another release made the tables.
+            SchemaMismatch: Another release made the tables.
             LedgerUnavailable: The database cannot be reached, or holds no ledger.
         """
         if isinstance(url, str) and url.startswith(("http://", "https://")):

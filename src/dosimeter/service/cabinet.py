@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from dosimeter.ledger import LedgerUnavailable, SchemaTooNew
+from dosimeter.ledger import LedgerUnavailable, SchemaMismatch
 
 VERSION = 1
 _MAKING_LOCK = 7_346_925_208_432
@@ -160,7 +160,7 @@ class Cabinet:
             if not found:
                 connection.execute(insert(version).values(version=VERSION))
             elif list(found) != [VERSION]:
-                raise SchemaTooNew(
+                raise SchemaMismatch(
                     f"tables of the service must be of version {VERSION} for this release, got "
                     f"{', '.join(map(str, sorted(found)))}; open them with the release that made "
                     "them"

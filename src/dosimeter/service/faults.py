@@ -14,7 +14,7 @@ from dosimeter.ledger import (
     BudgetNotFound,
     JournalError,
     LedgerUnavailable,
-    SchemaTooNew,
+    SchemaMismatch,
 )
 from dosimeter.ledger.wire import error_to_wire
 
@@ -40,7 +40,7 @@ _STATUS: list[tuple[type[Exception], int]] = [
     (AccessDenied, 403),
     (BudgetNotFound, 404),
     (LedgerUnavailable, 503),
-    (SchemaTooNew, 503),
+    (SchemaMismatch, 503),
     (JournalError, 500),
     (DosimeterError, 409),
     (ValueError, 422),

@@ -23,7 +23,7 @@ from dosimeter.ledger.stores.errors import (
     ConnectionLost,
     LedgerError,
     LedgerUnavailable,
-    SchemaTooNew,
+    SchemaMismatch,
 )
 
 Values = dict[str, Any] | tuple[Any, ...]
@@ -233,7 +233,7 @@ class Store(ABC):
         """Make the ledger's tables where there are none and `make` allows it.
 
         Raises:
-            SchemaTooNew: The tables are of another version than this release's.
+            SchemaMismatch: The tables are of another version than this release's.
             LedgerUnavailable: There is no ledger, and none is to be made.
         """
         with self.reading() as transaction:
@@ -276,7 +276,7 @@ class Store(ABC):
             return False
         found = sorted(row[0] for row in transaction.rows("versions"))
         if found != [schema.VERSION]:
-            raise SchemaTooNew(
+            raise SchemaMismatch(
                 f"schema of the ledger must be version {schema.VERSION} for this release, got "
                 f"{', '.join(map(str, found)) or 'none'}; open it with the release that made it"
             )

@@ -10,8 +10,8 @@ class LedgerError(DosimeterError):
     """Every error of the ledger but a refusal."""
 
 
-class SchemaTooNew(LedgerError):
-    """Tables of another version: a newer release of dosimeter made this database."""
+class SchemaMismatch(LedgerError):
+    """Tables of another version: another release of dosimeter made this database."""
 
 
 class LedgerUnavailable(LedgerError):
