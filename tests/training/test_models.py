@@ -51,7 +51,7 @@ def test_fix_converts_in_place_and_the_optimizer_still_fits(build, train):
     assert not torch.equal(before, scale)
 
 
-LAYERS = [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm]
+LAYERS = [nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm]
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -65,6 +65,29 @@ def test_fix_makes_the_groups_that_opacus_makes(kind, channels, groups):
         assert ours.num_groups == other.num_groups == groups
         assert (ours.num_channels, ours.eps) == (other.num_channels, other.eps)
         assert ours.affine == other.affine == (ours.weight is not None) == (ours.bias is not None)
+
+
+@pytest.mark.parametrize("channels", [2, 16, 32, 48])
+def test_fix_keeps_what_vectors_say(channels):
+    """In groups of one channel each value would become zero, and all records alike."""
+    model = nn.Sequential(nn.Linear(3, channels), nn.BatchNorm1d(channels))
+    models.validate(model, torch.optim.SGD(model.parameters(), lr=0.1), fix=True)
+    out = model[1](torch.randn(50, channels))
+    assert model[1].num_groups == 1
+    assert len(out.detach().round(decimals=4).unique(dim=0)) > (40 if channels > 2 else 1)
+
+
+def test_fix_converts_a_layer_under_two_names_once():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = self.second = nn.BatchNorm2d(4)
+            self.inner = nn.Sequential(self.first)
+
+    model = Twice()
+    models.validate(model, torch.optim.SGD(model.parameters(), lr=0.1), fix=True)
+    assert isinstance(model.first, nn.GroupNorm)
+    assert model.first is model.second is model.inner[0]
 
 
 def test_fix_converts_in_nested_layers_and_leaves_frozen_ones(build, train):

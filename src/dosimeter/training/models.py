@@ -153,11 +153,13 @@ def _equal(now: torch.Tensor | None, before: torch.Tensor | None) -> bool:
 
 def _convert(model: nn.Module) -> None:
     """Put a GroupNorm with the same parameters in the place of every live BatchNorm."""
+    made: dict[nn.Module, nn.GroupNorm] = {}
     for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
+        # A layer under two names stays one layer, so `named_children`, which skips it, will not do.
+        for name, child in list(parent._modules.items()):
             # A class of its own may do more than normalise: it is left, and refused.
-            if type(child) in _CONVERTED and not _is_frozen(child):
-                setattr(parent, name, _group_norm(child))
+            if child is not None and type(child) in _CONVERTED and not _is_frozen(child):
+                setattr(parent, name, made.setdefault(child, _group_norm(child)))
 
 
 _CONVERTED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -166,7 +168,9 @@ _CONVERTED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 def _group_norm(layer: nn.Module) -> nn.GroupNorm:
     assert isinstance(layer, BatchNorm)
     channels = layer.num_features
-    made = nn.GroupNorm(math.gcd(GROUPS, channels), channels, affine=layer.affine)
+    # A vector has one value a channel: groups of few channels would leave nothing of it.
+    groups = 1 if isinstance(layer, nn.BatchNorm1d) else math.gcd(GROUPS, channels)
+    made = nn.GroupNorm(groups, channels, affine=layer.affine)
     made.weight, made.bias = layer.weight, layer.bias
     return made
 
