@@ -1,6 +1,7 @@
 """Small private runs, each repeatable by its seed, and what they end with."""
 
 import datetime
+import functools
 import hashlib
 import io
 import json
@@ -64,6 +65,13 @@ def _cnn():
     )  # fmt: skip
 
 
+def _normed(channels):
+    return nn.Sequential(
+        nn.Conv2d(1, channels, 3), nn.BatchNorm2d(channels), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(4 * channels, CLASSES),
+    )  # fmt: skip
+
+
 def _bag():
     return nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.Flatten(), nn.Linear(LENGTH * WIDTH, 3))
 
@@ -77,6 +85,12 @@ MODELS = {
     "tied weights": (Tied, "words"),
 }
 """Makes a model, and the shape of a record."""
+
+CONVERTED = {
+    f"batch norm of {channels} channels": (functools.partial(_normed, channels), (1, 6, 6))
+    for channels in (4, 48)
+}
+"""The same for models that only `fix` makes private."""
 
 
 def data(shape, dtype):
@@ -93,7 +107,7 @@ class Run:
     """A run of a model by name, which can stop and go on as another."""
 
     def __init__(self, name, dtype=torch.float64, **options):
-        make, shape = MODELS[name]
+        make, shape = (MODELS | CONVERTED)[name]
         torch.manual_seed(0)
         self.model = make().double().to(dtype)
         self.engine = PrivateEngine(dm.Filter(50.0, 1e-5), seed=5)

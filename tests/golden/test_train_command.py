@@ -6,6 +6,7 @@ is interrupted computes in double precision, so that its weights are the same on
 """
 
 import json
+import os
 import pathlib
 import re
 
@@ -141,6 +142,23 @@ def test_a_whole_run(monkeypatch):
     found["again"] = run("config.toml")
     found["resumed when finished"] = run("config.toml", "--resume")
     goldens.compare("train", found, near=2e-3)  # in single precision
+
+
+POLICY = {
+    **OWN, "seed = 1": "seed = 1", "epochs = 30": "epochs = 8", "epsilon = 4.0": "epsilon = 20.0",
+    "menu = false": "menu = false",
+    "[policy]": "[policy]\nkind = 'adapt_noise'\nstep = 0.5\nevery = 1\nhorizon = 2\nlevels = 2",
+    "[stop]": "[stop]\npatience = 2\nevery = 2",
+    "[signal]": "[signal]\nkind = 'correct_count'\nnoise_multiplier = 30.0",
+}  # fmt: skip
+
+
+def test_a_run_that_a_policy_changes_and_patience_ends(monkeypatch):
+    monkeypatch.setenv("INTERRUPT_AT", "0")
+    monkeypatch.setattr(os, "urandom", bytes)  # else each reading has other noise
+    config(POLICY)
+    found = {"whole": {**run("config.toml"), **written("run")}}
+    goldens.compare("train_policy", found, near=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["filter", "odometer", "ledger"])

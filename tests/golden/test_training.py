@@ -6,16 +6,28 @@ some 2**30 times as coarse, before whole numbers of noise join them, and so thes
 show: the hashes are the same on all machines. Single precision is compared with double by value.
 """
 
+import collections
 import copy
 import json
+import os
 
 import pytest
 import torch
 from torch import multiprocessing, nn
+from torch.utils.data import TensorDataset
 
+import dosimeter as dm
 import goldens
-from dosimeter.training import AdaptNoise, CorrectCount, fit
-from golden.runs import MODELS, STEPS, Run, data, digest, end_on_ranks
+from dosimeter.training import (
+    AdaptBatch,
+    AdaptNoise,
+    CorrectCount,
+    LowerNoise,
+    MeanLoss,
+    StopEarly,
+    fit,
+)
+from golden.runs import CONVERTED, MODELS, STEPS, Run, data, digest, end_on_ranks
 
 VARIANTS = {
     "pieces of 3": {"physical_batch_size": 3},
@@ -34,6 +46,41 @@ FITS = {
         "policy": AdaptNoise(0.5, every=1, horizon=1),
         "signal": CorrectCount(noise_multiplier=1.0, public=True),
     },
+}
+
+COUNT, LOSS = CorrectCount(noise_multiplier=1.0), MeanLoss(noise_multiplier=1.0)
+LEVELS = AdaptNoise(0.5, every=1, horizon=2, levels=2)
+SMALLER = AdaptBatch(2, minimum=4, every=1, horizon=2)
+
+POLICIES = {
+    "adaptive noise, a count": {"policy": LEVELS, "signal": COUNT},
+    "adaptive noise, a loss": {"policy": LEVELS, "signal": LOSS},
+    "adaptive noise, a small limit": {"policy": LEVELS, "signal": COUNT, "limit": 12.0},
+    # After the first reading it lasts for 10 steps more, which are the horizon.
+    "adaptive noise, no more than the horizon": {"policy": LEVELS, "signal": COUNT, "limit": 8.9},
+    "adaptive batch, a count": {"policy": SMALLER, "signal": COUNT},
+    "adaptive batch, a loss": {"policy": SMALLER, "signal": LOSS},
+    "adaptive batch, no more than the horizon": {"policy": SMALLER, "signal": COUNT, "limit": 8.9},
+    "lower noise, a count": {"policy": LowerNoise(2.0, 0.6, 1.0), "signal": COUNT},
+    "lower noise, a loss": {"policy": LowerNoise(2.0, 0.6, 1.0, every=2), "signal": LOSS},
+    "patience that ends, a count": {"policy": StopEarly(patience=3), "signal": COUNT},
+    "patience that ends, a loss": {"policy": StopEarly(patience=2, every=2), "signal": LOSS},
+    "patience that lasts": {"policy": StopEarly(patience=50), "signal": COUNT},
+    "a target that is met": {"policy": StopEarly(target=0.65), "signal": COUNT},
+    "a target that is not met": {"policy": StopEarly(target=0.5, patience=50), "signal": LOSS},
+    "adaptive noise and patience": {
+        "policy": [
+            AdaptNoise(0.5, every=2, horizon=2, levels=2),
+            StopEarly(patience=3, every=3),
+        ],
+        "signal": COUNT,
+    },
+}
+
+EMPTY = {
+    "batches of 1": {"batch_size": 1},
+    "batches of 8 of 320 public records": {"records": 320},
+    "batches of 8 of 320 public records, pieces of 2": {"records": 320, "physical_batch_size": 2},
 }
 
 
@@ -56,6 +103,56 @@ def test_parameters_after_seeded_steps():
             "parameters": digest(model.parameters()),
         }
     goldens.compare("training", found, near=1e-9)
+
+
+def test_policies_empty_batches_and_fix(monkeypatch):
+    """Compares runs with private readings, with batches that are often empty, and with `fix`."""
+    # Readings take their noise from the operating system, whatever the seed.
+    monkeypatch.setattr(os, "urandom", lambda count: b"\x01" * count)
+    found = {}
+    for words, options in POLICIES.items():
+        found[words] = _read(**options)
+    for words, options in EMPTY.items():
+        found[words] = Run("linear", **options).train(STEPS).ended()
+    for name in CONVERTED:
+        found[name] = Run(name, fix=True).train(STEPS).ended()
+    goldens.compare("training_policies", found, near=1e-9)
+
+
+class Charged(dm.Filter):
+    """A filter that counts what it was charged with."""
+
+    def __init__(self, *limits):
+        super().__init__(*limits)
+        self.charged = collections.Counter()
+
+    def spend(self, cost, count=1):
+        super().spend(cost, count)
+        self.charged[repr(cost)] += count
+
+
+def _read(limit=50.0, **options):
+    """Return the epochs, the end, the charges and the parameters of a run with policies."""
+    gate = Charged(limit, 1e-5)
+    model, x = _classifier(), data((5,), torch.float64).tensors[0]
+    how = {"noise_multiplier": 1.0, "batch_size": 8, "epochs": 12, "seed": 5, "progress": False}
+    records = TensorDataset(x, x[:, :3].argmax(dim=1))
+    history = fit(model, records, gate, **how, **copy.deepcopy(options))
+    return {
+        "history": [
+            [
+                epoch.steps,
+                epoch.epsilon.hex(),
+                epoch.noise_multiplier.hex(),
+                epoch.batch_size,
+                epoch.signal and _short(epoch.signal.value),
+            ]
+            for epoch in history
+        ],
+        "ended": history.ended,
+        "charged": gate.charged,
+        "parameters": digest(model.parameters()),
+    }
 
 
 def _classifier():
