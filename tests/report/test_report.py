@@ -241,6 +241,14 @@ class TestPage:
         assert "<td>87.5 %</td>" in text
         assert text.count("The budget burned") == text.count("Epsilon that can be claimed") == 1
 
+    def test_readings_are_claimed_only_where_the_run_keeps_its_promise(self, report):
+        claimed = report((capped(), {"name": "training"}))
+        assert claimed.count("Epsilon that can be claimed") == claimed.count("ex-post, for") == 1
+        for about in ({"seed": 0}, {"limit": 0.1}):
+            text = report((capped(), about))
+            assert "Epsilon that can be claimed" not in text
+            assert "Epsilon spent" in text
+
     def test_epsilon_that_stands_still_at_the_limit_is_explained(self, report):
         still = "Where ε stands still at the limit, steps are not free"
         assert report((capped(), None)).count(still) == 1

@@ -9,7 +9,7 @@ from dosimeter.rounding import at_most, exact
 
 CLAIMED = (
     "Each point is what holds, ex-post, for everything released until then if the run stops there. "
-    "The limit holds whatever follows."
+    "A filter's limit holds whatever follows."
 )
 """What a reading of a gate is worth."""
 
